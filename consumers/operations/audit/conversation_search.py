@@ -25,6 +25,7 @@ _CONDITIONS: Final = {
     "since_ms": "c.last_ms >= ?",
     "until_ms": "c.first_ms <= ?",
 }
+_NO_TICK: Final = "(c.first_type NOT IN ('schedule.due', 'wait.due') OR c.last_ms > c.first_ms)"
 
 
 def conditions_of(
@@ -43,6 +44,8 @@ def conditions_of(
         asked += _worded(tokens, search)
     arguments = [value for _, value in asked]
     conditions = [condition.replace("?", f"${number}") for number, (condition, _) in enumerate(asked, 1)]
+    if wanted.without_ticks:
+        conditions.append(_NO_TICK)
     if before is not None:
         arguments += (_storable(before[0]), before[1])
         conditions.append(f"(c.last_ms, c.id) < (${len(arguments) - 1}, ${len(arguments)})")

@@ -82,6 +82,8 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The last record was appended then or later, Unix time in milliseconds."""
     until_ms: int | None = None
     """The first record was appended then or earlier, Unix time in milliseconds."""
+    without_ticks: bool = False
+    """Leave out the times of schedules and waits of which nothing came: there may be one a second."""
 
 
 class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):

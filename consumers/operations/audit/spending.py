@@ -13,7 +13,7 @@ import msgspec
 
 from consumers.operations.audit.rows import AuditContent
 
-__all__ = ["Spent", "facts_in", "may_report", "spent_in"]
+__all__ = ["Spent", "facts_in", "may_report", "spent_in", "tells_of_spending"]
 
 _MAX_TOKENS: Final = 1_000_000_000
 """Of one message: sums of it stay far below what a database can hold."""
@@ -22,6 +22,8 @@ _MAX_MODEL: Final = 100
 _COUNTS: Final = ("input_tokens", "output_tokens", "tokens", "total_tokens")
 _COSTS: Final = ("cost_usd", "cost")
 _NAMES: Final = frozenset((*_COUNTS, *_COSTS))
+_REPORTS: Final = frozenset({"inform", "confirm", "error"})
+"""Performatives of messages that tell of what has happened: in a request or an offer, a cost is not spent yet."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +53,7 @@ def facts_in(content: AuditContent) -> Mapping[str, Any]:
 
 def spent_in(facts: Mapping[str, Any]) -> Spent:
     """Return what *facts* report as spent."""
-    if _NAMES.isdisjoint(facts):
+    if _NAMES.isdisjoint(facts) or not tells_of_spending(facts.get("performative")):
         return _NOTHING
     given, out, *totals = (_count(facts.get(name)) for name in _COUNTS)
     costs = (_amount(facts.get(name)) for name in _COSTS)
@@ -66,6 +68,11 @@ def spent_in(facts: Mapping[str, Any]) -> Spent:
         model=model[:_MAX_MODEL] if isinstance(model, str) else "",
         is_reported=given is not None or out is not None or cost is not None,
     )
+
+
+def tells_of_spending(performative: object) -> bool:
+    """Return whether messages of *performative* (None: not known) tell of what was spent."""
+    return performative is None or (isinstance(performative, str) and performative in _REPORTS)
 
 
 def may_report(content: AuditContent) -> bool:

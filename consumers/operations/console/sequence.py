@@ -108,18 +108,19 @@ def sequence_of(
     *,
     open_dead: Collection[str] | None = None,
     waits: Mapping[str, str] = MappingProxyType({}),
+    offers: Collection[str] = (),
 ) -> ConversationSequence:
     """Return the drawing of *timeline*; *data* are the payloads by message id, with secrets masked.
 
     *open_dead* are the ids whose dead letters are open, None: not looked at; *waits* tells by id why a message is not
-    settled yet.
+    settled yet; *offers* are the ids of requests and offers, in which a cost is not spent yet.
     """
     drawing = _Drawing(timeline.events, now_ms)
     for event in timeline.events:
         marks = _marks(event, is_held=drawing.held is event, open_dead=open_dead)
         if event.message_id in waits:
             marks = (*marks, StateMark("retry", "waits"))
-        drawing.add(event, marks, data.get(event.message_id))
+        drawing.add(event, marks, data.get(event.message_id), is_offer=event.message_id in offers)
     return drawing.finished(sum(event.message_id in waits for event in timeline.events))
 
 
@@ -148,12 +149,12 @@ class _Drawing:
         self._worked: list[tuple[int, int]] = []
         """When somebody was at work."""
 
-    def add(self, event: TimelineEvent, marks: tuple[StateMark, ...], data: Any) -> None:
+    def add(self, event: TimelineEvent, marks: tuple[StateMark, ...], data: Any, *, is_offer: bool) -> None:
         """Add the row of *event*."""
         is_dead = any(each.word == "dead" for each in marks)
         is_refused = any(each.word.startswith("refused") for each in marks)
         self._dead, self._refused = self._dead + is_dead, self._refused + is_refused
-        tokens, cost = _spent(data)
+        tokens, cost = (0.0, 0.0) if is_offer else _spent(data)
         self._tokens, self._cost = self._tokens + tokens, self._cost + cost
         targets, at_ms = self._targets[event.number], self._moments[event.number]
         spent_s = [found for target in targets if (found := self._add_work(event, marks, target)) is not None]

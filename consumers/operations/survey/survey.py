@@ -80,7 +80,7 @@ class FailedProcesses(msgspec.Struct, frozen=True, kw_only=True):
     ended: int
     """How many have ended in that time, whatever their outcome."""
     reason: str
-    """Of the last one that failed; untrusted."""
+    """The most frequent one, with its number where there are others; untrusted."""
 
 
 class WorkState(msgspec.Struct, frozen=True, kw_only=True):
@@ -331,17 +331,23 @@ class Surveyor:
 
 def failed_processes(ended: Sequence[Process]) -> tuple[FailedProcesses, ...]:
     """Return by saga how many of the processes *ended*, the last one first, have failed or timed out. Pure."""
-    counts, failed, reasons = Counter[str](), Counter[str](), dict[str, str]()
+    counts, failed, reasons = Counter[str](), Counter[str](), dict[str, Counter[str]]()
     for process in ended:
         counts[process.saga] += 1
         ending = ending_of(process)
         if ending is not None and ending.outcome in ("failed", "timed_out"):
             failed[process.saga] += 1
-            reasons.setdefault(process.saga, ending.reason)
+            reasons.setdefault(process.saga, Counter())[ending.reason] += 1
     return tuple(
-        FailedProcesses(saga=saga, failed=number, ended=counts[saga], reason=reasons[saga])
+        FailedProcesses(saga=saga, failed=number, ended=counts[saga], reason=_mostly(reasons[saga]))
         for saga, number in failed.most_common()
     )
+
+
+def _mostly(reasons: Counter[str]) -> str:
+    """Return the most frequent of *reasons*, with its number where there are others."""
+    (reason, number), *others = reasons.most_common()
+    return f"{number:,} of them {reason}" if others else reason
 
 
 @asynccontextmanager

@@ -276,7 +276,8 @@ def _of_letters(survey: Survey) -> Iterator[CheckResult]:
     if letters.count > forged + refused:
         told = {*FORGED, DECIDED}
         cause, count, _ = next((each for each in letters.causes if each[0].reason not in told), letters.causes[0])
-        text = f"{_many(letters.count - forged - refused, 'dead letter is', 'dead letters are')} open; "
+        text = f"{_many(letters.count - forged - refused, 'dead letter is', 'dead letters are')} open"
+        text += f", besides {refused:,} that a person rejected; " if refused else "; "
         text += f"{count:,} of them: {cause.reason} of {cause.message_type or '?'}"
         yield fault("letters", text, "sealbus dlq list; fix the cause, then sealbus dlq redrive")
     elif letters.is_whole and not forged:

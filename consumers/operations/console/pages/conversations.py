@@ -20,6 +20,7 @@ from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import state_of
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.audit.conversations import ConversationFilter, ConversationRow
+from consumers.operations.audit.spending import tells_of_spending
 from consumers.operations.console.model import Console
 from consumers.operations.console.pages.approvals import approvals_of
 from consumers.operations.console.pages.frame import (
@@ -45,7 +46,7 @@ from consumers.operations.survey.trust_view import TrustView
 from consumers.operations.survey.verdicts import of_hold_up
 from consumers.processes.approvals.approval_rows import SHORT_DIGITS
 
-__all__ = ["CONVERSATIONS_ROUTES", "Talk", "newest_conversations", "newest_of_agent"]
+__all__ = ["CONVERSATIONS_ROUTES", "Talk", "has_conversation", "newest_conversations", "newest_of_agent"]
 
 _MAX_ROWS: Final = 500
 _MAX_SHOWN: Final = 200
@@ -56,7 +57,7 @@ _VIEWS: Final = ("sequence", "causes", "text")
 _SINCE_MS: Final = {"": 0, "hour": 3_600_000, "day": 86_400_000, "week": 7 * 86_400_000}
 _STATES: Final = (
     ("", "All"),
-    ("open", "No answer yet"),
+    ("open", "No answer seen"),
     ("held", "Held"),
     ("asked", "Asked back"),
     ("dead", "Dead"),
@@ -64,7 +65,7 @@ _STATES: Final = (
     ("answered", "Ended"),
 )
 _MARKS: Final = {
-    "open": StateMark("off", "no answer yet"),
+    "open": StateMark("off", "no answer seen"),
     "held": StateMark("held", "waits for a person"),
     "asked": StateMark("held", "waits for an answer"),
     "dead": StateMark("dead", "has a dead letter"),
@@ -123,6 +124,7 @@ async def _list(request: PageRequest) -> Response[str]:
                     message_type=filters["type"],
                     state=filters["state"] if filters["state"] in _MARKS else "",
                     since_ms=now_ms - since if since else None,
+                    without_ticks=not (filters["type"] or wanted),
                 ),
                 before=None if at_ms is None or not before[2] else (at_ms, before[2]),
                 limit=PAGE_ROWS,
@@ -188,7 +190,14 @@ async def newest_conversations(console: Console) -> list[Talk] | None:
     async with console.audit() as store:
         if store is None:
             return None
-        return [_talk(row) for row in (await store.conversations(ConversationFilter(), limit=_FEW)).rows]
+        page = await store.conversations(ConversationFilter(without_ticks=True), limit=_FEW)
+        return [_talk(row) for row in page.rows]
+
+
+async def has_conversation(console: Console, identity: str) -> bool:
+    """Return whether the audit has a conversation of just that id."""
+    async with console.audit() as store:
+        return store is not None and bool(await store.conversation(identity, max_rows=1))
 
 
 async def newest_of_agent(console: Console, agent: str) -> list[Talk] | None:
@@ -269,9 +278,19 @@ async def _one(request: PageRequest, identity: str) -> Response[str]:
     data = {
         copy.message_id: masked(msgspec.json.decode(copy.message.data)) for copy in copies if copy.message is not None
     }
+    offers = {
+        copy.message_id
+        for copy in copies
+        if copy.message is not None and not tells_of_spending(copy.message.metadata.performative)
+    }
     waits = await _waits(console, timeline, copies)
     drawn = sequence_of(
-        timeline, data, console.clock.now_ms(), open_dead=await _open_dead(console, copies), waits=waits
+        timeline,
+        data,
+        console.clock.now_ms(),
+        open_dead=await _open_dead(console, copies),
+        waits=waits,
+        offers=offers,
     )
     view = parameter(request, "view", "sequence")
     rows = drawn.rows

@@ -11,8 +11,8 @@ import msgspec
 from litestar import Response, get
 from litestar.response import Redirect
 
-from bus.protocol.identifiers import is_message_id, uuid7_ms
-from consumers.operations.console.pages.conversations import newest_conversations
+from bus.protocol.identifiers import is_message_id, is_text_id, uuid7_ms
+from consumers.operations.console.pages.conversations import has_conversation, newest_conversations
 from consumers.operations.console.pages.costs import spent_today
 from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter
 from consumers.operations.console.words import age, clock_time, count, duration, money, short_count
@@ -220,6 +220,8 @@ async def search(request: PageRequest) -> Redirect:
         return Redirect(f"/letters/cause?name={quote(wanted, safe='')}", status_code=303)
     if is_message_id(wanted) and uuid7_ms(wanted) is not None:
         return Redirect(f"/messages?id={quote(wanted, safe='')}", status_code=303)
+    if is_text_id(wanted) and await has_conversation(console, wanted):
+        return Redirect(f"/conversations?id={quote(wanted, safe='')}", status_code=303)
     return Redirect(f"/conversations?q={quote(wanted, safe='')}", status_code=303)
 
 

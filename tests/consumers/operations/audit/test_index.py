@@ -446,6 +446,23 @@ async def test_pages_follow_each_other_without_gap_or_repeat(database: str) -> N
         assert found == [f"c{number}" for number in reversed(range(7))]
 
 
+async def test_times_of_schedules_of_which_nothing_came_can_be_left_out(database: str) -> None:
+    async with opened(database) as store:
+        await record(
+            store,
+            said("schedule.due", "desk@x", conversation="tick-1"),
+            said("schedule.due", "desk@x", at=1, conversation="tick-2"),
+            said("job.run", "desk@x", at=2, conversation="tick-2"),
+            said("job.run", "desk@x", at=3, conversation="c3"),
+        )
+        assert await ids(store) == ["c3", "tick-2", "tick-1"]
+        assert await ids(store, without_ticks=True) == ["c3", "tick-2"]
+        page = await store.conversations(ConversationFilter(without_ticks=True), limit=1)
+        assert [row.id for row in page.rows] == ["c3"]
+        rest = await store.conversations(ConversationFilter(without_ticks=True), page.next, 5)
+        assert [row.id for row in rest.rows] == ["tick-2"]
+
+
 # What was spent.
 
 
@@ -459,6 +476,9 @@ async def test_costs_are_summed_by_any_dimension(database: str) -> None:
             said("usage.reported", "two@x", at=3, total_tokens=7, model="small", conversation="c2"),
             said("usage.reported", "two@x", at=4, cost=100, verdict="refused"),
             said("usage.reported", "two@x", at=5, cost=100, kind="retry"),
+            # What is asked for or offered is not spent yet.
+            said("auction.bid", "two@x", at=6, cost=100, performative="propose"),
+            said("job.run", "one@x", at=7, cost=100, performative="request"),
         )
         by_agent = await store.costs("agent", now_ms=NOW_MS)
         assert by_agent.rows == (

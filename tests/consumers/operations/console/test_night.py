@@ -305,6 +305,19 @@ def test_what_is_spent_stands_beside_the_budget(night: Any, chromium: Any) -> No
     assert visitor.troubles == []
 
 
+def test_the_search_finds_a_conversation_by_its_id(night: Any, chromium: Any) -> None:
+    played_night, url, token = night
+    played_night.call(
+        "publish", "stock.ask", "--app", "tests.night.agents:catalogue", "--as", "planner@lab",
+        "--conversation", "order 7/b", stdin='{"warehouse": "by-name"}\n',
+    )  # fmt: skip
+    visitor = Visitor(chromium, url, token, 1440)
+    address = "/search?q=order%207/b"
+    played_night.wait_for(lambda: "/conversations?id=order" in visitor.visit(address).url, "the audit has it")
+    assert "by-name" in visitor.page.content()
+    assert visitor.troubles == []
+
+
 def test_what_is_new_comes_by_itself_and_nothing_else_moves(night: Any, chromium: Any) -> None:
     played_night, url, token = night
     visitor = Visitor(chromium, url, token, 1440)

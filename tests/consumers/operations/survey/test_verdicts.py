@@ -16,9 +16,10 @@ from consumers.operations.survey.group_state import GroupState, trend_of
 from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.log_probe import LogHealth
 from consumers.operations.survey.results import CheckResult, worst_first
-from consumers.operations.survey.survey import FailedProcesses, Survey, WorkState
+from consumers.operations.survey.survey import FailedProcesses, Survey, WorkState, failed_processes
 from consumers.operations.survey.topics_view import TopicsView, UnreadTopic, harmful
-from consumers.operations.survey.verdicts import of_group, of_log, of_survey, of_topics
+from consumers.operations.survey.verdicts import DECIDED, of_group, of_log, of_survey, of_topics
+from consumers.processes.sagas.process import Process
 from producers.directory.hold_ups import HoldUp
 from producers.directory.presence import AgentEntry, DirectorySize
 
@@ -243,6 +244,30 @@ def test_workflows_that_fail_are_told_with_the_reason_of_the_last(failed: int, e
     assert f"{failed} of the last {ended} workflows of buying failed or timed out: timeout" in found[0].text
 
 
+def test_the_most_frequent_reason_of_workflows_that_failed_is_told() -> None:
+    reasons = ["timeout", "rejected", "rejected"]
+    (found,) = failed_processes([ended(reason) for reason in reasons] + [ended("", "completed")])
+    assert (found.failed, found.ended, found.reason) == (3, 4, "2 of them rejected")
+    (alone,) = failed_processes([ended("rejected")])
+    assert alone.reason == "rejected"
+
+
+def ended(reason: str, outcome: str = "failed") -> Process:
+    state = msgspec.json.encode({"ending": {"outcome": outcome, "reason": reason, "where": ""}})
+    given: dict[str, Any] = {"id": b"1", "namespace": "agents", "group": "shop", "saga": "buying", "key": "k"}
+    return Process(
+        **given, version=1, status="finished", shape="1.0.0", state=state, opener=b"{}", trust="user_request"
+    )
+
+
+def test_dead_letters_that_a_person_rejected_are_told_beside_the_others() -> None:
+    by_type = (("a.b", "rejected", 45), ("a.b", DECIDED, 1))
+    cause = Cause(message_type="a.b", reason="rejected", group="shop", error="no", pointer="")
+    letters = OpenLetters(count=46, oldest_ms=NOW_MS, causes=((cause, 45, NOW_MS),), by_type=by_type)
+    (found,) = [each for each in of_survey(survey(letters=letters)) if each.area == "letters"]
+    assert found.text.startswith("45 dead letters are open, besides 1 that a person rejected; 45 of them: rejected")
+
+
 @pytest.mark.parametrize(
     ("audit", "state"),
     [
@@ -314,7 +339,10 @@ def test_what_a_person_has_rejected_is_no_fault() -> None:
         by_type=(("a.b", "approval_rejected", 3), ("a.b", "rejected", 2)),
     )
     (found,) = [each for each in of_survey(survey(letters=also)) if each.area == "letters"]
-    assert (found.state, found.text) == ("fault", "2 dead letters are open; 2 of them: rejected of a.b")
+    assert (found.state, found.text) == (
+        "fault",
+        "2 dead letters are open, besides 3 that a person rejected; 2 of them: rejected of a.b",
+    )
 
 
 def test_refused_heartbeats_are_told_with_their_reason_and_only_while_they_come() -> None:
