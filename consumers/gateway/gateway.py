@@ -53,11 +53,11 @@ from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import sealed_as
 
-__all__ = ["Gateway", "TaskAnswers", "TaskOrder"]
+__all__ = ["Gateway", "KEY_AT", "TaskAnswers", "TaskOrder", "check_key"]
 
 _TASK_LIFE_S: Final = 86_400.0
 _MAX_KEY: Final = 256
-_KEY_AT: Final = "/headers/idempotency-key"
+KEY_AT: Final = "/headers/idempotency-key"
 _KEY_DIGITS: Final = 40
 _MAX_CONVERSATION: Final = 512
 _PAGE: Final = 100
@@ -214,12 +214,7 @@ class Gateway:
 
     async def open(self, credential: Credential, order: TaskOrder, *, key: str | None = None) -> OpenedTask:
         """Open the task that *order* asks for; under a *key* it is the same task each time. Raises HttpRefusal."""
-        if key is not None and not (0 < len(key) <= _MAX_KEY and key.isprintable()):
-            raise HttpRefusal(
-                "INVALID_MESSAGE",
-                f"an idempotency key is 1 to {_MAX_KEY} printable characters",
-                pointer=_KEY_AT,
-            )
+        check_key(key)
         kind, data, payload = self._content(order)
         self.check_addressee(credential, order.to, kind.name)
         task_id = self.task_id_of(credential, key)
@@ -228,7 +223,7 @@ class Gateway:
             task_id,
             self._draft(credential, order, payload, task_id),
             content_hash_of(order.to, kind.name, data),
-            key_at=_KEY_AT,
+            key_at=KEY_AT,
         )
 
     async def open_sealed(
@@ -574,6 +569,13 @@ _OWN_ARTIFACTS: Final = "artifact://"
 _OPEN: Final = frozenset({"/healthz/live", "/healthz/ready", "/openapi.json"})
 _MCP_PATHS: Final = ("/tasks", "/agents")
 _DOORS: Final = (("/mcp", "mcp"), ("/hooks/", "hook"), ("/a2a/", "a2a"))
+
+
+def check_key(key: str | None) -> None:
+    """Raise HttpRefusal where *key* of a header is no idempotency key."""
+    if key is not None and not (0 < len(key) <= _MAX_KEY and key.isprintable()):
+        text = f"an idempotency key is 1 to {_MAX_KEY} printable characters"
+        raise HttpRefusal("INVALID_MESSAGE", text, pointer=KEY_AT)
 
 
 def door_of(path: str) -> str:

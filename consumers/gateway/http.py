@@ -17,11 +17,11 @@ from consumers.gateway.gateway import Gateway, TaskAnswers, TaskOrder
 from consumers.gateway.strict_body import strict_body
 from consumers.processes.tasks.snapshot import TaskSnapshot, TaskState
 
-__all__ = ["NONE_MATCH", "PREFER", "TASK_ROUTES", "Asked", "generation_of", "preferred_wait_s", "cursor_in"]
+__all__ = ["KEY", "NONE_MATCH", "PREFER", "TASK_ROUTES", "Asked", "generation_of", "preferred_wait_s", "cursor_in"]
 
 Asked = Request[Any, Any, Any]
 
-_KEY = Annotated[str | None, HeaderParameter(name="Idempotency-Key", description="Under one key it is one task.")]
+KEY = Annotated[str | None, HeaderParameter(name="Idempotency-Key", description="Under one key it is one task.")]
 PREFER = Annotated[str | None, HeaderParameter(name="Prefer", description="`wait=N`: answer once the task has ended.")]
 _MATCH = Annotated[
     str | None, HeaderParameter(name="If-Match", description="The cursor that the task must still have.")
@@ -91,7 +91,7 @@ def cursor_in(tag: str | None) -> str | None:
     summary="Ask an agent for work",
     description="202: the task. 200: it ended within `Prefer: wait=N`, or its key had opened it before.",
 )
-async def open_task(request: Asked, key: _KEY = None, prefer: PREFER = None) -> Response[TaskSnapshot]:
+async def open_task(request: Asked, key: KEY = None, prefer: PREFER = None) -> Response[TaskSnapshot]:
     gateway, credential = _gateway(request), _credential(request)
     opened = await gateway.open(credential, strict_body(await request.body(), TaskOrder), key=key)
     snapshot = opened.snapshot

@@ -14,7 +14,7 @@ from bus.payloads.payload_types import PayloadType
 from bus.schemas.json_schema import portable, schema_of
 from consumers.gateway.credentials import Credential
 from consumers.gateway.gateway import AgentLine, Gateway, not_found
-from consumers.gateway.http import NONE_MATCH, PREFER, Asked, cursor_in, preferred_wait_s
+from consumers.gateway.http import KEY, NONE_MATCH, PREFER, Asked, cursor_in, preferred_wait_s
 from consumers.gateway.ingest import Ingest
 
 __all__ = ["DIRECTORY_ROUTES"]
@@ -66,9 +66,11 @@ def _credential(request: Asked) -> Credential:
         "bus. 200: its answer, if it waits for one, or the answer that its repeat gets."
     ),
 )
-async def ingest(request: Asked, dialect: _DIALECT = None, prefer: PREFER = None) -> Response[dict[str, Any]]:
+async def ingest(
+    request: Asked, key: KEY = None, dialect: _DIALECT = None, prefer: PREFER = None
+) -> Response[dict[str, Any]]:
     taking: Ingest = request.app.state.ingest
-    said = await taking.take(_credential(request), await request.body(), dialect=dialect)
+    said = await taking.take(_credential(request), await request.body(), key=key, dialect=dialect)
     answered = await taking.answered(_credential(request), said, preferred_wait_s(prefer))
     return Response(answered.body, status_code=answered.status, headers={"cache-control": "no-store"})
 

@@ -27,7 +27,7 @@ from bus.topics.names import mailbox_topic
 from consumers.gateway.agents import GATEWAY_GROUP
 from consumers.gateway.credentials import Credential
 from consumers.gateway.dialect_form import FORMS, dialect_of
-from consumers.gateway.gateway import Gateway
+from consumers.gateway.gateway import KEY_AT, Gateway, check_key
 from consumers.processes.tasks.snapshot import TaskRow, TaskSnapshot, content_hash_of, unpack_task
 from consumers.web.refusal import HttpRefusal, of_contract
 from producers.outcomes import PublishRejected, PublishUnknown
@@ -72,13 +72,19 @@ class Ingest:
         self._gateway = gateway
         self._clock = clock
 
-    async def take(self, credential: Credential, body: bytes, *, dialect: str | None = None) -> Ingested:
-        """Judge the message in *body*, and put it on the bus. Raises HttpRefusal."""
+    async def take(
+        self, credential: Credential, body: bytes, *, key: str | None = None, dialect: str | None = None
+    ) -> Ingested:
+        """Judge the message in *body*, and put it on the bus. Raises HttpRefusal.
+
+        *key* is that of the header: it counts where the message has none of its own.
+        """
+        check_key(key)
         try:
             value = read_object(body)
             known = self._dialect(value, dialect)
             if known == CANONICAL:
-                return await self._sealed(credential, body)
+                return await self._sealed(credential, body, key)
             codec = open_dialect(known, types=self._gateway.types)
             foreign = codec.decode(body, defaults=_defaults(credential))
         except DialectError as error:
@@ -86,7 +92,7 @@ class Ingest:
         except ContractError as error:
             raise of_contract(error) from None
         self._check_claims(credential, foreign, known)
-        return await self._put(credential, foreign, known)
+        return await self._put(credential, foreign, known, key)
 
     def _dialect(self, value: Mapping[str, Any], named: str | None) -> str:
         if named is not None:
@@ -135,11 +141,11 @@ class Ingest:
                 pointer=f"/{unproven}",
             )
 
-    async def _put(self, credential: Credential, foreign: Foreign, dialect: str) -> Ingested:
+    async def _put(self, credential: Credential, foreign: Foreign, dialect: str, header: str | None) -> Ingested:
         gateway, options = self._gateway, foreign.options
         kind = gateway.kind_of(foreign.type)
         theirs = options.message_id or ""
-        key = options.idempotency_key or theirs or None
+        key = _key_of(options.idempotency_key or "", header) or theirs or None
         names: dict[str, str] = {}
         message_id = self._own_id(credential, "message", options.message_id, names)
         conversation = self._own_id(credential, "conversation", options.conversation_id, names)
@@ -217,7 +223,7 @@ class Ingest:
             raise self._gateway.refusal_of(error) from None
         return said
 
-    async def _sealed(self, credential: Credential, body: bytes) -> Ingested:
+    async def _sealed(self, credential: Credential, body: bytes, header: str | None) -> Ingested:
         """Take sealed bytes: every check that a receiver makes, and their sender is the credential's agent."""
         try:
             message = sealing.parse(body.strip())
@@ -231,6 +237,7 @@ class Ingest:
                 pointer="/metadata/sender/id",
                 status=403,
             )
+        _key_of(message.routing.idempotency_key or message.message_id, header)
         recipient = message.metadata.recipient
         if recipient is None or recipient.id is None:
             raise HttpRefusal("FORBIDDEN", "sealed messages have a named recipient", pointer="/metadata/recipient")
@@ -302,6 +309,14 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 def _defaults(credential: Credential) -> Defaults:
     return msgspec.structs.replace(NONE, sender=Agent(id=credential.agent))
+
+
+def _key_of(own: str, header: str | None) -> str | None:
+    """Return the key of a message: its *own* one, else that of the *header*. Raises HttpRefusal where they differ."""
+    if own and header not in (None, own):
+        text = "the message has a key of its own: leave the header out, or send the same"
+        raise HttpRefusal("INVALID_MESSAGE", text, pointer=KEY_AT)
+    return own or header
 
 
 def _undecoded(error: DialectError) -> HttpRefusal:

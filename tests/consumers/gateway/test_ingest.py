@@ -103,6 +103,27 @@ async def test_a_repeat_with_other_content_is_refused_at_the_body_which_has_its_
     assert (other.status_code, other.json()["code"], other.json()["pointer"]) == (409, "idempotency_conflict", "")
 
 
+async def test_a_key_of_the_header_counts_where_the_message_has_none_and_is_refused_where_they_differ(
+    opened: Opened,
+) -> None:
+    app, taken = researcher()
+    async with opened(app) as place, place.client(**PLANNER) as client:
+        bare = request()
+        del bare["idempotency_key"]
+        first = await client.post("/ingest", json=bare, headers={"Idempotency-Key": "h-1"})
+        later = bare | {"message_id": str(uuid.uuid4())}
+        again = await client.post("/ingest", json=later, headers={"Idempotency-Key": "h-1"})
+        same = await client.post("/ingest", json=request(), headers={"Idempotency-Key": request()["idempotency_key"]})
+        other = await client.post("/ingest", json=request(), headers={"Idempotency-Key": "h-2"})
+        wrong = await client.post("/ingest", json=bare, headers={"Idempotency-Key": "k" * 300})
+        await place.ended(client, first.json()["task_id"])
+    assert (first.json()["status"], again.json()["status"], same.json()["status"]) == ("ok", "duplicate", "ok")
+    at = "/headers/idempotency-key"
+    assert (other.status_code, other.json()["code"], other.json()["pointer"]) == (400, "INVALID_MESSAGE", at)
+    assert (wrong.status_code, wrong.json()["pointer"]) == (400, at)
+    assert len(taken) <= 2
+
+
 async def test_the_answer_names_what_its_sender_knows(opened: Opened) -> None:
     app, _ = researcher()
     async with opened(app) as place, place.client(**PLANNER) as client:
