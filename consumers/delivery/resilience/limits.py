@@ -22,7 +22,7 @@ _MAX_COST: Final = 1e12
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most *count* units in *per_s* seconds, evenly spaced; a run costs *cost* units.
+    """At most *count* units in *per_s* seconds, within 5 %, evenly spaced; a run costs *cost* units.
 
         limits=[Rate("openai", 60), Rate("openai-tokens", 90_000, cost=lambda task: len(task.text) // 4)]
 

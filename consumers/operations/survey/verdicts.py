@@ -319,11 +319,11 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
     # Anybody can make up names where there are no keys.
     ill = [agent for agent in survey.agents if agent.health == "unhealthy" or agent.unwell]
     for agent in ill[:_MAX_AGENTS]:
-        if agent.health == "unhealthy":
-            heard = "" if agent.heard_s_ago is None else f", heard {agent.heard_s_ago:.0f} s ago"
-            yield fault(
-                "agents", f"{agent.agent_id} is unhealthy{heard}", "look at its log: it is stuck, cut off or dead"
-            )
+        if not agent.unwell:
+            heard = "" if agent.heard_s_ago is None else f", the last one {agent.heard_s_ago:.0f} s ago"
+            text = f"{agent.agent_id} is unhealthy: no worker of it is heard{heard}"
+            cure = "start it if it should run: sealbus run; its log has whether it ended, was killed or hangs"
+            yield fault("agents", text, cure)
         else:
             workers = f"{agent.unwell} of {agent.unwell + agent.instances} workers"
             text = f"{workers} of {agent.agent_id} report that they are stuck"
@@ -355,7 +355,8 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
 def _of_workers(agent: AgentEntry) -> Iterator[CheckResult]:
     """Check the memory of an agent's workers, and those that fell silent."""
     if agent.silent >= _LOST:
-        text = f"{agent.silent} workers of {agent.agent_id} fell silent one after the other: it starts again and again"
+        others = f"; {agent.lost} of them were not replaced" if agent.lost else ": it starts again and again"
+        text = f"{agent.silent} workers of {agent.agent_id} fell silent without a goodbye in the last minutes{others}"
         yield fault("agents", text, "its log has why it ends; exit code 137: killed; dmesg has it if memory ran out")
     elif agent.lost:
         lost = _many(agent.lost, "worker", "workers")
