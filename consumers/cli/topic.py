@@ -126,7 +126,8 @@ async def apply(
     """Create the topics that apps need, and change existing ones to what is needed.
 
     These are all topics that an app, and the bus in its name, may read or append to. Partitions are only added, and no
-    topic is removed. Give the bus's own agents by their ids. For an agent that only sends requests and handles nothing,
+    topic is removed. Give the bus's own agents by their ids: workflow@sealbus, registry@sealbus, gateway@sealbus,
+    permits@svc. For an agent that only sends requests and handles nothing,
     give --agent. Changes of existing topics ask for a confirmation.
 
     \b

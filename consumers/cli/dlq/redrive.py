@@ -234,7 +234,9 @@ def print_counts(session: CommandSession, rows: Sequence[LetterCount], *, err: b
 
 def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = False) -> None:
     print_counts(session, counted_letters(plan), err=err)
-    session.note(f"{plan.counts.total()} dead letters match; {plan.total('send') or 'none'} would be redriven")
+    count = plan.counts.total()
+    matching = "1 dead letter matches" if count == 1 else f"{count} dead letters match"
+    session.note(f"{matching}; {plan.total('send') or 'none'} would be redriven")
     for run in plan.unended:
         session.note(
             f"hint: redrive {printable(run)} has not ended: it is still at work, or it was cut off and the next one "

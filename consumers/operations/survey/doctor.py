@@ -33,7 +33,7 @@ from consumers.operations.audit.checkpoints import AUDIT_AGENT
 from consumers.operations.lint.nested_requests import NESTED_REQUEST_CURE, limits_that_cannot_hold
 from consumers.operations.survey.group_state import GroupState
 from consumers.operations.survey.results import CheckResult, fault, hint, ok
-from consumers.operations.survey.verdicts import cure_of_inbox
+from consumers.operations.survey.verdicts import cure_of_inbox, waits_of
 
 __all__ = [
     "check_audit_policy",
@@ -239,7 +239,7 @@ def check_worker_keys(trust: Trust, groups: Sequence[GroupState], clock: Clock) 
         if group is None or any(not key.is_revoked(now_ms) and key.is_in_time(now_ms, None) for key in known):
             continue
         what = "is revoked" if all(key.is_revoked(now_ms) for key in known) else "has ended"
-        waits = f", and {group.lag:,} records wait" if group.lag else ""
+        waits = f", and {waits_of(group.lag)}" if group.lag else ""
         text = f"the key of {agent} {what}, and no other follows: its workers sign nothing and run nothing{waits}"
         yield fault("keys", text, f"sealbus key rotate {agent}, and give its program the new private key")
 

@@ -32,6 +32,7 @@ __all__ = [
     "of_log",
     "of_survey",
     "of_topics",
+    "waits_of",
 ]
 
 _MAX_AGENTS: Final = 20
@@ -158,7 +159,7 @@ def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace:
 
 def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
     """Check one group: has it workers, does it settle, how far is it behind, and what holds it up."""
-    waits = _many(group.lag, "record waits", "records wait")
+    waits = waits_of(group.lag)
     waits += "" if group.oldest_s is None else f", the first for {_age(group.oldest_s)}"
     if group.stands:
         text = f"{group.name} stands in {group.stands} partitions: what it would read next is not kept any more"
@@ -175,7 +176,7 @@ def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
         yield hint("groups", f"{more} more messages hold {group.name} up", f"sealbus group show {group.name}")
     if any(found.state == "fault" for found in told):
         return
-    behind = f"{group.name} is {_age(group.oldest_s or 0)} behind in {group.worst}: {group.lag:,} records wait"
+    behind = f"{group.name} is {_age(group.oldest_s or 0)} behind in {group.worst}: {waits_of(group.lag)}"
     behind += {"grows": ", and they get more", "shrinks": ", and they get fewer"}.get(group.trend, "")
     faster = "start more workers, up to the partitions; raise worker.concurrency; make the handler faster"
     if any(each.reason == "limit" for each in group.hold_ups):
@@ -424,6 +425,11 @@ def _of_transactions(survey: Survey) -> Iterator[CheckResult]:
         )
         cure = "end that program, or kafka-transactions.sh find-hanging and abort; nothing behind it is read until then"
         yield (fault if stalled.for_s > STILL_S else hint)("log", text, cure)
+
+
+def waits_of(lag: int) -> str:
+    """Return in words that *lag* records wait."""
+    return _many(lag, "record waits", "records wait")
 
 
 def _many(count: int, one: str, several: str) -> str:

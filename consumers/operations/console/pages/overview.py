@@ -135,7 +135,7 @@ async def _figures(request: PageRequest, survey: Survey, now_ms: int) -> list[Fi
             unit=duration(oldest_s).rpartition(" ")[2] if oldest_s else "s",
             note=f"over a minute since {clock_time(since_ms)}"
             if since_ms is not None
-            else f"{count(sum(group.lag for group in survey.groups))} records wait",
+            else f"records that wait: {count(sum(group.lag for group in survey.groups))}",
             link="/groups",
             values=samples.hour("oldest_s", now_ms),
             description=_told(samples.hour("oldest_s", now_ms), "seconds"),
