@@ -78,6 +78,16 @@ def pace_of(today: float, now_ms: int) -> float | None:
     return today * _DAY_MS / passed_ms if passed_ms >= _HOUR_MS else None
 
 
+def _change_words(now: float, then: float) -> str:
+    """Return how a week's sum *now* differs from that of the week before."""
+    if not then:
+        return "nothing in the week before"
+    percent = round(100 * (now - then) / then)
+    if not percent:
+        return "as in the week before"
+    return f"{abs(percent):,} % {'more' if percent > 0 else 'less'} than the week before"
+
+
 def cost_figures(today: CostSums, week: CostSums, before: CostSum, *, uses_cost: bool) -> list[CostFigure]:
     """Return the sums of *today* and of a *week*, both by conversation; *before* is the week before that one. Pure."""
 
@@ -87,19 +97,8 @@ def cost_figures(today: CostSums, week: CostSums, before: CostSum, *, uses_cost:
     def shown(value: float) -> str:
         return money(value) if uses_cost else short_count(value)
 
-    now, then = of(week.total), of(before)
-    change = round(100 * (now - then) / then) if then else None
-    figures = [
-        CostFigure(
-            label="7 days",
-            value=shown(now),
-            note="nothing in the week before"
-            if change is None
-            else f"{abs(change):,} % {'more' if change > 0 else 'less'} than the week before"
-            if change
-            else "as in the week before",
-        )
-    ]
+    now = of(week.total)
+    figures = [CostFigure(label="7 days", value=shown(now), note=_change_words(now, of(before)))]
     if tokens := _tokens(today.total):
         read = round(100 * today.total.tokens_in / tokens)
         figures.append(
@@ -112,7 +111,7 @@ def cost_figures(today: CostSums, week: CostSums, before: CostSum, *, uses_cost:
             CostFigure(
                 label="A conversation",
                 value=shown(now / count),
-                note="on average in 7 days" if middle is None else f"half of them below {shown(middle)}",
+                note="on average in 7 days" if middle is None else f"half of them at most {shown(middle)}",
             )
         )
     if today.rows and of(today.rows[0]):

@@ -62,7 +62,7 @@ def test_a_week_is_compared_with_the_one_before() -> None:
 def test_the_middle_conversation_is_told_only_where_all_are_known() -> None:
     rows = [spent("a", 9.0), spent("b", 2.0), spent("c", 1.0)]
     by_label = {each.label: each for each in cost_figures(sums(*rows), sums(*rows), spent("", 1), uses_cost=True)}
-    assert (by_label["A conversation"].value, by_label["A conversation"].note) == ("4.00", "half of them below 2.00")
+    assert (by_label["A conversation"].value, by_label["A conversation"].note) == ("4.00", "half of them at most 2.00")
     assert by_label["Tokens today"].note == "90 % read, 10 % written"
     assert (by_label["The dearest today"].value, by_label["The dearest today"].link) == ("9.00", "/conversations?id=a")
     many = sums(*rows, others=5)
