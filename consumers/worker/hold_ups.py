@@ -15,7 +15,7 @@ import msgspec
 from bus.clock import Clock
 from bus.redaction import redacted
 from bus.telemetry.metrics import Metrics
-from consumers.delivery.state.delivery import Accepted, Delivery
+from consumers.delivery.state.delivery import Delivery
 from consumers.delivery.state.partition import Partition
 from consumers.worker.wiring import Parts
 from producers.directory.hold_ups import HOLD_UP_REASONS, HoldUp, HoldUpReason
@@ -150,7 +150,7 @@ class HoldUpWatch:
             return "brake", f"{kind} pauses: too large a share of it died"
         if kind in self._parts.partitions.waiting:
             return "breaker", ", ".join(sorted(self._parts.dependencies.dependencies_of(kind)))
-        if isinstance(head, Accepted) and head.limits_waited_for:
+        if head.limits_waited_for:
             return "limit", head.limits_waited_for
         if head.control.attempt:
             error = f", the last with {redacted(head.control.error)}" if head.control.error else ""

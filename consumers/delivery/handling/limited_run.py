@@ -71,7 +71,6 @@ class LimitedRun:
             wait_s = await limiter.acquire(run, limits, delivery.payload, ahead=here)
         except Exception as error:  # noqa: BLE001 - of the store, or of a cost that the user's code counts
             return await self._results.failed(claim, delivery, slot, error)
-        delivery.limits_waited_for = ", ".join(limit.name for limit in limits) if wait_s > 0 else ""
         if wait_s > 0:
             return await self._results.released(claim, self._dispositions.wait_for_turn(delivery, wait_s, here=here))
         slot.seen_s = self._clock.monotonic_s()

@@ -133,7 +133,8 @@ class Dispositions:
                 failpoints.reach("sent")
                 self._in_flight.withheld(delivery)
                 failpoints.reach("settled")
-            case RetryInLane(delay_s=delay_s, control=control):
+            case RetryInLane(delay_s=delay_s, control=control, limits=limits):
+                delivery.limits_waited_for = limits
                 if control is not None:
                     delivery.control = control
                     self._metrics.retry(delivery.label, self._plan.group, "lane")
@@ -208,7 +209,6 @@ class Dispositions:
                 reason = _failure_of(outputs[0]).reason
                 return refusal(reason, f"{first}, which has its idempotency key, has died", "/routing/idempotency_key")
             case ClaimedElsewhere(wait_s=wait_s):
-                delivery.limits_waited_for = ""
                 return wait_outside(delivery, wait_s)
             case Conflict() if delivery.subscription.is_mailbox and delivery.message.is_progress:
                 # A run that began anew has said it again, with another time in it.
@@ -269,11 +269,12 @@ class Dispositions:
         It is back before its turn where a tier is so short. A longer tier would leave the limit unused.
         """
         tiers = self._plan.tiers
+        in_lane = RetryInLane(wait_s, limits=", ".join(limit.name for limit in delivery.subscription.limits))
         if here or not tiers or delivery.subscription.order == "key_strict":
-            return RetryInLane(wait_s)
+            return in_lane
         tier = tier_within(tiers, wait_s)
         if self._verification.remaining_s(delivery) <= tier.delay_s:
-            return RetryInLane(wait_s)
+            return in_lane
         return MoveToTier(tier, delivery.control)
 
     @property

@@ -48,10 +48,14 @@ class Withheld(msgspec.Struct, frozen=True):
 
 
 class RetryInLane(msgspec.Struct, frozen=True):
-    """Wait *delay_s* seconds in the lane, then try again; *control* counts a used attempt, None none."""
+    """Wait *delay_s* seconds in the lane, then try again; *control* counts a used attempt, None none.
+
+    *limits* names the limits that it waits for; empty: it waits for something else.
+    """
 
     delay_s: float
     control: Control | None = None
+    limits: str = ""
 
 
 class MoveToTier(msgspec.Struct, frozen=True):

@@ -47,6 +47,8 @@ class Delivery(msgspec.Struct, kw_only=True):
     sealed_ms: int = 0
     expires_ms: int = 0
     """When it was sealed, and when its lifetime ends, extensions included; both 0 where nothing was parsed."""
+    limits_waited_for: str = ""
+    """The limits for which it waits in its lane, by name; empty where it waits for something else."""
     awaited: bool = False
     """A run that is under way waits for its answer: it is part of that run."""
 
@@ -66,8 +68,6 @@ class Accepted(Delivery, kw_only=True):
     """The approval that the policy requires before the run: a `NeedsApproval`, or None."""
     cancelled: bool = False
     """Its requester has cancelled it while it runs."""
-    limits_waited_for: str = ""
-    """The limits of its handler that let it wait, by name; empty where none does."""
     unreadable: ContractError | None = None
     """Why its payload could not be read again for another attempt."""
     inbox_request: Ask | End | None = None
