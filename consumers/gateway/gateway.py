@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Protocol
@@ -34,7 +33,7 @@ from consumers.gateway.agents import GATEWAY_GROUP, AgentSealers
 from consumers.gateway.credentials import Credential, Credentials
 from consumers.gateway.metrics import GatewayMetrics
 from consumers.gateway.quotas import Quotas
-from consumers.processes.sagas.process import NewerCode, Process
+from consumers.processes.sagas.process import NewerCode, Process, place_after, place_in
 from consumers.processes.tasks.following import Following, TaskFollower
 from consumers.processes.tasks.rows import TooManyOpen
 from consumers.processes.tasks.service import (
@@ -45,7 +44,7 @@ from consumers.processes.tasks.service import (
     TaskMoved,
     TaskService,
 )
-from consumers.processes.tasks.snapshot import ArtifactEntry, TaskSnapshot, content_hash_of, unpack_task
+from consumers.processes.tasks.snapshot import TASK_SAGA, ArtifactEntry, TaskSnapshot, content_hash_of, unpack_task
 from consumers.web.refusal import HttpRefusal, of_contract
 from producers.directory.presence import AgentEntry
 from producers.outcomes import PublishRejected
@@ -61,8 +60,6 @@ KEY_AT: Final = "/headers/idempotency-key"
 _KEY_DIGITS: Final = 40
 _MAX_CONVERSATION: Final = 512
 _PAGE: Final = 100
-_PLACE: Final = re.compile(r"[0-9]{1,15}\.(?:[0-9a-f]{2}){1,64}")
-"""Where a page of tasks begins: the time of a change and the id of its row."""
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 _log = get_logger("gateway")
@@ -496,15 +493,16 @@ class Gateway:
 
         Raises HttpRefusal.
         """
-        if before is not None and _PLACE.fullmatch(before) is None:
+        place = None if before is None else place_in(before)
+        if before is not None and place is None:
             raise HttpRefusal("INVALID_MESSAGE", "the `before` of a page", pointer="/before", status=400)
-        at_ms, _, identity = (before or "").partition(".")
-        is_open = None if status is None else status not in ("completed", "failed", "rejected", "cancelled")
+        stored = "finished" if status in ("completed", "failed", "rejected", "cancelled") else "open"
         try:
-            rows = await self.tasks.rows.of_credential(
-                credential.owner,
-                is_open=is_open,
-                before=(int(at_ms), bytes.fromhex(identity)) if at_ms else None,
+            rows = await self.tasks.store.processes(
+                saga=TASK_SAGA,
+                owner=credential.owner,
+                status=None if status is None else stored,
+                before=place,
                 max_rows=_PAGE,
             )
         except BusError as error:
@@ -517,8 +515,8 @@ class Gateway:
                 continue
             if status is None or shown.status == status:
                 found.append(shown)
-        # Many tasks change within one millisecond: the id tells which of them a page has had.
-        return found, f"{rows[-1].changed_ms}.{rows[-1].id.hex()}" if len(rows) == _PAGE else None
+        following = place_after(rows, _PAGE)
+        return found, None if following is None else following.text
 
     async def agents(self, credential: Credential, query: str | None = None) -> list[AgentLine]:
         """Return the agents that *credential* may ask; with *query* those whose id, types or capabilities have it."""

@@ -34,7 +34,7 @@ from consumers.operations.survey.log_probe import LogHealth, LogProbe
 from consumers.operations.survey.results import CheckResult
 from consumers.operations.survey.topics_view import TopicsView, look_at_topics
 from consumers.processes.approvals.state import APPROVAL_SAGA
-from consumers.processes.sagas.process import Process, ending_of
+from consumers.processes.sagas.process import Process, failure_of
 from consumers.processes.sagas.store import ProcessStore
 from producers.directory.hold_ups import HoldUp
 from producers.directory.presence import AgentEntry, DirectorySize
@@ -334,8 +334,7 @@ def failed_processes(ended: Sequence[Process]) -> tuple[FailedProcesses, ...]:
     counts, failed, reasons = Counter[str](), Counter[str](), dict[str, Counter[str]]()
     for process in ended:
         counts[process.saga] += 1
-        ending = ending_of(process)
-        if ending is not None and ending.outcome in ("failed", "timed_out"):
+        if (ending := failure_of(process)) is not None:
             failed[process.saga] += 1
             reasons.setdefault(process.saga, Counter())[ending.reason] += 1
     return tuple(

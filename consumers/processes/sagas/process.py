@@ -6,6 +6,8 @@ Owns the names in the tables: all are derived from what they stand for, so that 
 from __future__ import annotations
 
 import hmac
+import re
+from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -25,11 +27,15 @@ __all__ = [
     "NewerCode",
     "ProcessOutcome",
     "Process",
+    "ProcessPlace",
     "Status",
     "Wait",
     "ending_of",
+    "failure_of",
     "is_newer",
     "pack",
+    "place_after",
+    "place_in",
     "unpack_plain",
     "unpack",
 ]
@@ -41,6 +47,7 @@ ProcessOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "timed_o
 PlainT = TypeVar("PlainT", bound=msgspec.Struct)
 
 _DIGITS: Final = 40
+_PLACE: Final = re.compile(r"[0-9]{1,15}\.(?:[0-9a-f]{2}){1,64}")
 
 
 class NewerCode(Exception):  # noqa: N818 - a verdict
@@ -75,6 +82,34 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     opened_ms: int = 0
     changed_ms: int = 0
     keep_until_ms: int = 0
+
+
+class ProcessPlace(msgspec.Struct, frozen=True):
+    """Where a page of processes begins: behind the last one of the page before, by the time of its change and its id.
+
+    Many change within one millisecond: the id tells which of them a page has had.
+    """
+
+    changed_ms: int
+    id: bytes
+
+    @property
+    def text(self) -> str:
+        """The place as a client keeps it."""
+        return f"{self.changed_ms}.{self.id.hex()}"
+
+
+def place_in(text: str) -> ProcessPlace | None:
+    """Return the place that *text* names; None for anything else."""
+    if _PLACE.fullmatch(text) is None:
+        return None
+    at_ms, _, identity = text.partition(".")
+    return ProcessPlace(int(at_ms), bytes.fromhex(identity))
+
+
+def place_after(page: Sequence[Process], max_rows: int) -> ProcessPlace | None:
+    """Return where the page behind *page* begins; None where it has fewer than *max_rows*, and so is the last."""
+    return ProcessPlace(page[-1].changed_ms, page[-1].id) if len(page) == max_rows else None
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +264,12 @@ def ending_of(process: Process) -> Ending | None:
         return msgspec.json.decode(process.state, type=_Ended).ending
     except msgspec.DecodeError:
         return None
+
+
+def failure_of(process: Process) -> Ending | None:
+    """Return the end of *process* where it has failed or timed out; else None."""
+    ending = ending_of(process)
+    return ending if ending is not None and ending.outcome in ("failed", "timed_out") else None
 
 
 class _Ended(msgspec.Struct):

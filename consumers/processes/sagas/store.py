@@ -17,7 +17,7 @@ import msgspec
 from bus.clock import Clock
 from bus.databases.stored_text import restored_row, storable_row
 from consumers.delivery.inbox.base import Inbox, SqlDialect, Transaction, Write
-from consumers.processes.sagas.process import Hold, Ids, Process, Wait
+from consumers.processes.sagas.process import Hold, Ids, Process, ProcessPlace, Wait
 from consumers.processes.sagas.rules import CANCEL_WAIT
 from consumers.processes.sagas.schema import migrate_processes
 
@@ -170,18 +170,20 @@ class ProcessStore:
         saga: str | None = None,
         status: str | None = None,
         key: str | None = None,
-        before: tuple[int, bytes] | None = None,
+        owner: str | None = None,
+        before: ProcessPlace | None = None,
         max_rows: int = 1000,
     ) -> list[Process]:
-        """Return processes of this group, those changed last first; *before*: after the one of that time and id."""
+        """Return processes of this group, those changed last first; *before*: those behind that place."""
         # A condition that may hold for every row would keep the databases from using an index on it.
-        wanted = {"namespace": self._namespace, "grp": self._group, "saga": saga, "status": status, "key": key}
+        place = {"namespace": self._namespace, "grp": self._group}
+        wanted = place | {"saga": saga, "owner": owner, "status": status, "key": key}
         given = {column: value for column, value in wanted.items() if value is not None}
         conditions = " AND ".join(f"p.{column} = ${number}" for number, column in enumerate(given, 1))
         values: list[Any] = [*given.values(), max_rows]
         if before is not None:
-            at_ms = int(before[0])
-            values.append(before[1])
+            at_ms = int(before.changed_ms)
+            values.append(before.id)
             conditions += f" AND p.changed_ms <= {at_ms} AND (p.changed_ms < {at_ms} OR p.id < ${len(values)})"
         rows = await self.read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE {conditions} ORDER BY p.changed_ms DESC, p.id DESC "

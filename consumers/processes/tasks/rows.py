@@ -137,29 +137,6 @@ class TaskRows:
         found = [await self._store.find(identity) for identity in changed]
         return [process for process in found if process is not None]
 
-    async def of_credential(
-        self,
-        credential: str,
-        *,
-        is_open: bool | None = None,
-        before: tuple[int, bytes] | None = None,
-        max_rows: int = 100,
-    ) -> list[Process]:
-        """Return the tasks of *credential*, those changed last first; *before*: after the one of that time and id."""
-        wanted = "" if is_open is None else f"AND p.status = '{'open' if is_open else 'finished'}' "
-        earlier = ""
-        if before is not None:
-            at_ms = int(before[0])
-            earlier = f"AND p.changed_ms <= {at_ms} AND (p.changed_ms < {at_ms} OR p.id < $5) "
-        rows = await self._store.read(
-            f"SELECT {PROCESS_COLUMNS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.saga = $3 "  # noqa: S608 - columns and numbers
-            f"AND p.owner = $4 {wanted}{earlier}ORDER BY p.changed_ms DESC, p.id DESC LIMIT {int(max_rows)}",
-            *self._place,
-            credential,
-            *(() if before is None else (before[1],)),
-        )
-        return [process_in_row(row) for row in rows]
-
     async def open_after(self, credential: str, identity: bytes) -> list[Process]:
         """Return some open tasks of *credential* whose id is above *identity*, in the order of their ids."""
         rows = await self._store.read(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from litestar import Response, get
@@ -15,7 +14,6 @@ from consumers.operations.console.pages.frame import (
     PageRequest,
     console_of,
     data_lines,
-    digits_of,
     page_of,
     parameter,
     problem,
@@ -25,7 +23,16 @@ from consumers.operations.console.sequence import StateMark
 from consumers.operations.console.words import duration
 from consumers.processes.sagas.history import ProcessHistory, ProcessPart, history_in
 from consumers.processes.sagas.opening import opened_store
-from consumers.processes.sagas.process import Ending, Process, Wait, ending_of
+from consumers.processes.sagas.process import (
+    Ending,
+    Process,
+    ProcessPlace,
+    Wait,
+    ending_of,
+    failure_of,
+    place_after,
+    place_in,
+)
 from consumers.processes.sagas.store import ProcessStore
 
 __all__ = ["PROCESSES_ROUTES"]
@@ -46,9 +53,6 @@ _STATES: Final = (
     ("finished", "Ended"),
 )
 _STORED: Final = {"open": "open", "failed": "finished", "finished": "finished"}
-
-Place: TypeAlias = tuple[int, bytes]
-"""Where a page begins: the time of a change, and the id of its process."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +118,7 @@ async def processes_page(request: PageRequest) -> Response[str]:
                     return problem(request, f"no single process begins with {identity}", "see the list of processes")
                 waits = tuple(await store.waits_of(found[0].id))
                 return _run_page(request, _view(found[0], waits, now_ms), now_ms)
-            found, older = await _listed(store, saga, status, _place_in(parameter(request, "before")))
+            found, older = await _listed(store, saga, status, place_in(parameter(request, "before")))
             waits_of = await store.waits_of_each([each.id for each in found if each.status == "open"])
             counts = await store.open_by_saga()
     except (ConfigurationError, BusError) as error:
@@ -130,14 +134,14 @@ async def processes_page(request: PageRequest) -> Response[str]:
         status=status,
         states=_STATES,
         counts=counts,
-        older="" if older is None else f"{older[0]}.{older[1].hex()}",
+        older="" if older is None else older.text,
         looked_at=_MAX_ROWS * _MAX_TURNS,
     )
 
 
 async def _listed(
-    store: ProcessStore, saga: str, status: str, before: Place | None
-) -> tuple[list[Process], Place | None]:
+    store: ProcessStore, saga: str, status: str, before: ProcessPlace | None
+) -> tuple[list[Process], ProcessPlace | None]:
     """Return a page of processes, and where the next one begins; None where there is none."""
     if status == "overdue":
         late = await store.waits(overdue_ms=_OVERDUE_MS, max_rows=_MAX_OVERDUE)
@@ -146,24 +150,11 @@ async def _listed(
     rows, place = list[Process](), before
     for _ in range(_MAX_TURNS if status == "failed" else 1):
         page = await store.processes(saga=saga or None, status=_STORED.get(status), before=place, max_rows=_MAX_ROWS)
-        place = (page[-1].changed_ms, page[-1].id) if len(page) == _MAX_ROWS else None
-        rows += page if status != "failed" else [each for each in page if _has_failed(each)]
+        place = place_after(page, _MAX_ROWS)
+        rows += page if status != "failed" else [each for each in page if failure_of(each) is not None]
         if place is None or len(rows) >= _MAX_ROWS:
             break
     return rows, place
-
-
-def _has_failed(process: Process) -> bool:
-    ending = ending_of(process)
-    return ending is not None and ending.outcome in ("failed", "timed_out")
-
-
-def _place_in(text: str) -> Place | None:
-    """Return the place that *text* names; None for anything else."""
-    at, _, identity = text.partition(".")
-    if (at_ms := digits_of(at)) is None or not re.fullmatch(r"(?:[0-9a-f]{2}){1,64}", identity):
-        return None
-    return at_ms, bytes.fromhex(identity)
 
 
 def _run_page(request: PageRequest, view: RunView, now_ms: int) -> Response[str]:

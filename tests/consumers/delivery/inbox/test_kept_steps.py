@@ -11,7 +11,7 @@ from bus.transports import open_transport
 from bus.vocabulary.task import TaskRequest
 from consumers.delivery.inbox.base import AlreadyDone, Write
 from consumers.processes.sagas import schema
-from consumers.processes.sagas.process import Ids, Process
+from consumers.processes.sagas.process import Ids, Process, ProcessPlace
 from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
 from producers.connection import make_publisher
 from producers.sealing.options import Outgoing
@@ -82,7 +82,7 @@ async def test_pages_of_processes_that_changed_at_one_moment_have_each_of_them_o
     seen, before = list[Process](), None
     while page := await rows.processes(saga="buying", before=before, max_rows=2):
         seen += page
-        before = (page[-1].changed_ms, page[-1].id)
+        before = ProcessPlace(page[-1].changed_ms, page[-1].id)
     assert sorted(each.key for each in seen) == [f"p{number}" for number in range(7)]
     waits = await rows.waits_of_each([seen[0].id, seen[3].id, b"none"])
     assert {identity: [wait.name for wait in found] for identity, found in waits.items()} == {
