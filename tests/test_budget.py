@@ -16,9 +16,10 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "benchmarks"))
 
-from budget import BUDGET, ROOT
+from budget import BUDGET, ROOT, unmeasured
 from speed import budgets
 from speed.base import MissingBaseError, base_tree
+from speed.figures import FIGURES
 from speed.gauging import Gauged, gauge
 
 from bus.native import core
@@ -158,6 +159,16 @@ def test_a_value_above_its_limit_is_reported_with_both_figures_and_a_fix() -> No
         "1.10x is allowed; 23.0 us a message here, 20.0 us at the base."
     )
     assert "budget.toml" in sentence
+
+
+def test_a_figure_that_was_not_measured_is_not_within_budget() -> None:
+    head, base = ({name: Gauged(calibrations=1, us=1) for name in names} for names in (
+        [figure.name for figure in FIGURES], budgets.LIMITS
+    ))  # fmt: skip
+    assert unmeasured(budgets.Turn(base, head)) == []
+    gone = next(iter(base))
+    (sentence,) = unmeasured(budgets.Turn({name: base[name] for name in base if name != gone}, head))
+    assert sentence == f"the base has other figures than it must: {gone}"
 
 
 def test_the_least_of_each_trees_turns_counts() -> None:
