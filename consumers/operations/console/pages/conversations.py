@@ -275,14 +275,13 @@ async def _one(request: PageRequest, identity: str) -> Response[str]:
     if not timeline.events:
         looked = looked_in_words(found.search.looked, identity)
         return problem(request, f"no conversation {identity}", f"each of its messages has its id; {looked}")
-    data = {
-        copy.message_id: masked(msgspec.json.decode(copy.message.data)) for copy in copies if copy.message is not None
+    # Of a long conversation most messages are not shown: what they hold is not read.
+    shown_ids = {event.message_id for event in timeline.events}
+    messages = {
+        copy.message_id: copy.message for copy in copies if copy.message is not None and copy.message_id in shown_ids
     }
-    offers = {
-        copy.message_id
-        for copy in copies
-        if copy.message is not None and not tells_of_spending(copy.message.metadata.performative)
-    }
+    data = {identity: masked(msgspec.json.decode(each.data)) for identity, each in messages.items()}
+    offers = {identity for identity, each in messages.items() if not tells_of_spending(each.metadata.performative)}
     waits = await _waits(console, timeline, copies)
     drawn = sequence_of(
         timeline,
@@ -313,7 +312,6 @@ async def _one(request: PageRequest, identity: str) -> Response[str]:
         drawn=drawn,
         rows=shown,
         row_count=len(rows),
-        until=until,
         older=shown[0].event.number - 1 if shown and shown[0] is not rows[0] else 0,
         has_newer=bool(shown) and shown[-1] is not rows[-1],
         message_count=len(drawn.rows) + timeline.left_out,

@@ -71,11 +71,12 @@ async def overview(request: PageRequest) -> Response[str]:
         ShownFault(
             check=check,
             since_ms=console.changes.since_ms(check),
-            link=_place_of(check)[0],
-            button=_place_of(check)[1],
+            link=link,
+            button=word,
         )
         for check in console.checks
         if check.state in ("fault", "hint")
+        for link, word in (_place_of(check),)
     ]
     fine = [check for check in console.checks if check.state in ("ok", "unknown")]
     since = [each.since_ms for each in troubles if each.check.state == "fault" and each.since_ms is not None]
