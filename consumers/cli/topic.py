@@ -127,8 +127,8 @@ async def apply(
 
     These are all topics that an app, and the bus in its name, may read or append to. Partitions are only added, and no
     topic is removed. Give the bus's own agents by their ids: workflow@sealbus, registry@sealbus, gateway@sealbus,
-    permits@svc. For an agent that only sends requests and handles nothing,
-    give --agent. Changes of existing topics ask for a confirmation.
+    permits@svc. For an agent that only sends requests and handles nothing, give --agent. Changes of existing topics ask
+    for a confirmation.
 
     \b
     Examples:
