@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from hypothesis import given
@@ -296,6 +298,28 @@ async def test_every_broker_knows_a_topic_when_its_creation_has_returned(kafka_o
                 answer = await client.send(broker.nodeId, MetadataRequest([name], allow_auto_topic_creation=False))
                 (topic,) = answer.to_object()["topics"]
                 assert (topic["error_code"], len(topic["partitions"])) == (0, 3), broker
+    finally:
+        await client.close()
+
+
+@pytest.mark.slow
+async def test_every_broker_knows_a_change_when_it_has_returned(kafka_of_three: Any, three: Cluster) -> None:
+    admin = three.open().admin
+    await admin.create_topics([three.spec(partitions=1, retention_ms=1000)])
+    client = AIOKafkaClient(bootstrap_servers=kafka_of_three.bootstrap)
+    await client.bootstrap()
+    name = three.spec().name
+    try:
+        for number in range(2, 32):
+            await admin.create_topics([three.spec(partitions=number, retention_ms=number * 1000)])
+            for broker in client.cluster.brokers():
+                answer = await client.send(broker.nodeId, MetadataRequest([name], allow_auto_topic_creation=False))
+                (topic,) = answer.to_object()["topics"]
+                described = await client.send(
+                    broker.nodeId, DescribeConfigsRequest([(ConfigResourceType.TOPIC, name, ["retention.ms"])])
+                )
+                ((*_, ((_, retention_ms, *_),)),) = described.resources
+                assert (len(topic["partitions"]), retention_ms) == (number, str(number * 1000)), broker
     finally:
         await client.close()
 

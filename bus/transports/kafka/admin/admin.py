@@ -46,11 +46,11 @@ class KafkaAdmin:
         changed: set[str] = set()
         for _ in range(_ROUNDS):
             done, again = await self._carry_out(await self._compare(specs))
-            changed |= done
+            changed |= done.keys()
             if done:
                 for name in done:
                     self._link.forget(name)
-                await self._wait_for_leaders(sorted(done))
+                await self._wait_until_known(done)
             if not again:
                 return list(dict.fromkeys(spec.name for spec in specs if spec.name in changed))
             # Another process was faster: compare what it made with what is wanted.
@@ -139,16 +139,16 @@ class KafkaAdmin:
             for spec in specs
         }
 
-    async def _carry_out(self, plan: Mapping[str, Sequence[Change]]) -> tuple[set[str], bool]:
-        """Return the names of the changed topics, and whether another process changed one of the others."""
+    async def _carry_out(self, plan: Mapping[str, Sequence[Change]]) -> tuple[dict[str, dict[str, str]], bool]:
+        """Return what was changed by topic, and whether another process changed one of the others."""
         missing: dict[str, dict[str, str]] = {}
         wanted: dict[str, dict[str, str]] = {}
         for name, changes in plan.items():
             to_do = {change.setting: change.wanted for change in changes if not change.by_hand}
             if to_do:
                 (missing if changes[0].found is None else wanted)[name] = to_do
-        done = set(await create_on_brokers(self._link, missing))
-        done |= {name for name, to_do in wanted.items() if await align(self._link, name, to_do)}
+        done = {name: missing[name] for name in await create_on_brokers(self._link, missing)}
+        done |= {name: to_do for name, to_do in wanted.items() if await align(self._link, name, to_do)}
         return done, len(done) < len(missing) + len(wanted)
 
     async def _group(self, name: str) -> GroupInfo:
@@ -164,18 +164,18 @@ class KafkaAdmin:
                 members[label] = _owned(member["member_assignment"])
         return GroupInfo(name=name, members=members, committed=_placed(await commits(self._link, doing, name)))
 
-    async def _wait_for_leaders(self, names: Sequence[str]) -> None:
-        """Wait until every partition of the topics has a leader and every broker knows them.
+    async def _wait_until_known(self, changes: Mapping[str, Mapping[str, str]]) -> None:
+        """Wait until every partition of the changed topics has a leader and every broker knows the *changes*.
 
         Before that a topic is of no use: the next question may go to any broker.
         """
         for _ in range(50):
             try:
-                facts = await self._link.topics(names, limits=True)
+                facts = await self._link.topics(changes, limits=True)
             except TopicMissingError:
                 facts = {}
             led = facts and all(leader >= 0 for item in facts.values() for leader in item.leaders)
-            if led and await known_everywhere(self._link, names):
+            if led and await known_everywhere(self._link, changes):
                 return
             await self._link.pause(0.1)
 

@@ -14,17 +14,20 @@ import msgspec
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.errors import broker_refusal, is_denial, lacking
-from bus.transports.topic_settings import PARTITIONS, REPLICAS
+from bus.transports.topic_settings import PARTITIONS, REPLICAS, compared
 
 __all__ = ["Standing", "broker_settings", "known_everywhere", "standing", "topic_settings"]
 
 _ANSWER_S = 1.0
 _AUTO_CREATE = "auto.create.topics.enable"
 _OFFSETS_KEPT = "offsets.retention.minutes"
+_NEW = (UnknownTopicOrPartitionError, LeaderNotAvailableError)
+"""What a broker answers that has not heard of a topic yet."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -105,28 +108,47 @@ async def broker_settings(link: ClusterClient) -> dict[str, dict[str, str]]:
     return found
 
 
-async def known_everywhere(link: ClusterClient, names: Sequence[str]) -> bool:
-    """Tell whether every broker that answers within a second knows the topics *names*.
+async def known_everywhere(link: ClusterClient, changes: Mapping[str, Mapping[str, str]]) -> bool:
+    """Tell whether every broker that answers within a second knows these *changes* by topic.
 
-    Brokers learn of a new topic one after another.
+    Brokers learn of new topics, partitions and settings one after another.
     """
 
     async def question(client: AIOKafkaClient) -> bool:
         brokers = [broker.nodeId for broker in client.cluster.brokers()]
-        return all(await asyncio.gather(*(_knows(client, broker, list(names)) for broker in brokers)))
+        return all(await asyncio.gather(*(_knows(client, broker, changes) for broker in brokers)))
 
     return await link.ask("reading topics", question)
 
 
-async def _knows(client: AIOKafkaClient, broker: int, names: list[str]) -> bool:
+async def _knows(client: AIOKafkaClient, broker: int, changes: Mapping[str, Mapping[str, str]]) -> bool:
+    resources = [
+        (ConfigResourceType.TOPIC, name, [setting for setting in wanted if setting not in (PARTITIONS, REPLICAS)])
+        for name, wanted in changes.items()
+    ]
     try:
         async with asyncio.timeout(_ANSWER_S):
-            answer = await client.send(broker, MetadataRequest(names, allow_auto_topic_creation=False))
+            topics = await client.send(broker, MetadataRequest(list(changes), allow_auto_topic_creation=False))
+            settings = await client.send(broker, DescribeConfigsRequest(resources))
     except (KafkaError, OSError, TimeoutError):
-        # The broker is away: it answers no client's question, and will know the topics before it is back.
+        # The broker is away: it answers no client's question, and will know the changes before it is back.
         return True
-    new = (UnknownTopicOrPartitionError, LeaderNotAvailableError)
-    return not any(isinstance(for_code(topic["error_code"])(), new) for topic in answer.to_object()["topics"])
+    found: dict[str, dict[str, str]] = {}
+    for topic in topics.to_object()["topics"]:
+        if for_code(topic["error_code"]) in _NEW:
+            return False
+        if not topic["error_code"]:
+            replicas = [len(partition["replicas"]) for partition in topic["partitions"]]
+            found[topic["topic"]] = {PARTITIONS: str(len(replicas)), REPLICAS: str(min(replicas, default=0))}
+    for code, _, name, entries in _entries([settings]):
+        if for_code(code) in _NEW:
+            return False
+        if code:
+            found.pop(name, None)
+        elif name in found:
+            found[name] |= entries
+    # What this user may not see is left out.
+    return not any(compared(name, found[name], wanted) for name, wanted in changes.items() if name in found)
 
 
 def _entries(answers: Iterable[Any]) -> Iterable[tuple[int, str, str, dict[str, str]]]:
