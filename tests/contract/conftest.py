@@ -79,7 +79,7 @@ class Member:
     async def poll(self, *, timeout_s: float = 0.05, max_records: int = 500, max_bytes: int = MIB) -> Sequence[Record]:
         return await self.subscription.poll(timeout_s=timeout_s, max_records=max_records, max_bytes=max_bytes)
 
-    async def receive(self, count: int, *, within_s: float = 10.0, **limits: int) -> list[Record]:
+    async def receive(self, count: int, *, within_s: float = 45.0, **limits: int) -> list[Record]:
         """Poll until *count* records have come; more are a failure of the test."""
         got: list[Record] = []
         give_up_s = time.monotonic() + within_s

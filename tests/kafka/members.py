@@ -31,7 +31,7 @@ class Listener:
         self.held -= set(assignments)
 
 
-async def receive(subscription: LogSubscription, count: int, within_s: float = 15.0) -> list[Record]:
+async def receive(subscription: LogSubscription, count: int, within_s: float = 45.0) -> list[Record]:
     """Poll until *count* records have come."""
     got: list[Record] = []
     async with asyncio.timeout(within_s):
