@@ -27,7 +27,7 @@ _LONGER = [
     "requests --rounds 1 --seconds 0.2",
     "signing",
     "startup --seconds 0.1 --rounds 1 --asked 1",
-    "timers --waits 20 --opening 1",
+    "timers --waits 20 --opening 1 --spread 3",
 ]
 
 

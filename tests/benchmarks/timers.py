@@ -25,8 +25,6 @@ from bus.settings.loading import load
 from sealbus import App, Receipt, payload
 from sealbus.sagas import Saga, SagaContext, on_start, on_timer
 
-MINUTE_S = 60.0
-
 
 @payload("timers.wanted", version="1.0.0")
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +60,16 @@ class Waiting(Saga[WaitingState], version="1.0.0"):
         context.finish()
 
 
-async def measure(url: str, count: int, opening_s: float, seed: int) -> float:
-    """Open *count* processes within *opening_s*, and wait for their timers; return how long opening took."""
+async def measure(url: str, count: int, opening_s: float, spread_s: float, seed: int) -> float:
+    """Open *count* processes within *opening_s*, and wait for their timers, due within *spread_s*; return how long
+    opening took.
+    """
     flags = {"bus.url": url, "bus.namespace": f"t{uuid.uuid4().hex[:8]}", "topics.create": True}
     settings = load(flags=flags, env={}, file=None).settings
     app = App("timers@bench", types=[Wanted])
     app.add(Waiting)
     chance, began_s = random.Random(seed), time.time()
-    dues = (began_s + opening_s + MINUTE_S * chance.random() for _ in range(count))
+    dues = (began_s + opening_s + spread_s * chance.random() for _ in range(count))
     async with app.running(settings=settings) as bus:
         wanted = (Wanted(number=number, due_s=due_s) for number, due_s in enumerate(dues))
         assert all([isinstance(result, Receipt) async for result in bus.publish_many(wanted)])
@@ -83,17 +83,19 @@ def main() -> None:
     options.add_argument("--bus", help="default: a new embedded log")
     options.add_argument("--waits", type=int, default=10_000)
     options.add_argument("--opening", type=float, default=60.0, help="seconds before the first timer is due")
+    options.add_argument("--spread", type=float, default=60.0, help="seconds from the first timer to the last one")
     options.add_argument("--svg", type=Path, help="draw here how late timers were, by the second they were due in")
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.bus or f"sqlite:///{folder}/log.db"
-        took_s = asyncio.run(measure(url, given.waits, given.opening, given.seed))
+        took_s = asyncio.run(measure(url, given.waits, given.opening, given.spread, given.seed))
     late = sorted(each for _, each in rung)
     shares = {share: late[min(len(late) - 1, int(len(late) * share))] for share in (0.5, 0.99, 1.0)}
     early = sum(each < -0.001 for each in late)
     print(
-        f"{given.waits:,} waits open at once, published in {took_s:.1f} s, due over {MINUTE_S:.0f} s; seed {given.seed}"
+        f"{given.waits:,} waits open at once, published in {took_s:.1f} s, due over {given.spread:.0f} s; "
+        f"seed {given.seed}"
     )
     print(f"early {early}; late: " + ", ".join(f"p{share * 100:g} {each:.2f} s" for share, each in shares.items()))
     if given.svg:
