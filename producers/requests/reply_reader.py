@@ -182,6 +182,8 @@ class ReplyReader:
         self._metrics = metrics
         self._kinds = {_REPORT.name: _REPORT}
         self._offsets: dict[int, int] = {}
+        self._is_made_anew = False
+        self._looking = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._own = OwnContext()
 
@@ -194,6 +196,13 @@ class ReplyReader:
         for partition, offset in offsets.items():
             self._begin(partition, offset)
         self._tasks.append(self._own.begin(self._watch()))
+
+    def read_anew(self) -> None:
+        """Read every partition from its start after the next look: the topic was missing, and is made again.
+
+        The offsets alone do not show it: the new topic may have as many records by then as the old one had.
+        """
+        self._is_made_anew = True
 
     async def close(self) -> None:
         """Stop reading."""
@@ -225,6 +234,8 @@ class ReplyReader:
                 return
             except Exception as error:  # noqa: BLE001 - after any fault of the log, requests go on when it recovers
                 known, pause_s = isinstance(error, BusError), next(pauses_s)
+                if isinstance(error, TopicMissingError):
+                    self.read_anew()
                 _log.warning(
                     "replies.unreadable",
                     topic=self._topic,
@@ -236,14 +247,18 @@ class ReplyReader:
                 await self._look()
 
     async def _advance(self, partition: int) -> None:
+        offset = self._offsets[partition]
         records = await self._transport.read(
             self._topic,
             partition,
-            self._offsets[partition],
+            offset,
             max_records=_PAGE_RECORDS,
             max_bytes=_PAGE_BYTES,
             wait_s=_WAIT_S,
         )
+        if self._offsets[partition] != offset:
+            # The place was left meanwhile: these come again, after those before them.
+            return
         for record in records:
             # A type's own code and a policy run here, one answer's apart from the next one's.
             self._own.call(self._take, record)
@@ -260,16 +275,20 @@ class ReplyReader:
 
     async def _look(self) -> None:
         """Restart at the beginning of a recreated topic, and start reading added partitions."""
-        try:
-            ranges = await self._ranges()
-        except BusError:
-            return
-        for partition, start in new_partition_starts(self._offsets, ranges).items():
-            if partition not in self._offsets:
-                self._begin(partition, start)
-            else:
-                _log.warning("replies.topic_replaced", topic=self._topic, offset=start)
-                self._offsets[partition] = start
+        # One at a time: an answer of before the deletion must not stand for the new topic.
+        async with self._looking:
+            try:
+                ranges = await self._ranges()
+            except BusError:
+                return
+            known = {} if self._is_made_anew else self._offsets
+            self._is_made_anew = False
+            for partition, start in new_partition_starts(known, ranges).items():
+                if partition not in self._offsets:
+                    self._begin(partition, start)
+                else:
+                    _log.warning("replies.topic_replaced", topic=self._topic, offset=start)
+                    self._offsets[partition] = start
 
     async def _ranges(self) -> Mapping[int, PartitionRange]:
         try:
@@ -277,6 +296,7 @@ class ReplyReader:
         except TopicMissingError as missing:
             # The topic was deleted. Without it, every later answer would be a dead letter, and every request a timeout.
             await self._restore(missing)
+            self.read_anew()
             _log.warning("replies.topic_restored", topic=self._topic)
             return await self._transport.admin.ranges(self._topic)
 

@@ -296,6 +296,7 @@ class Requester:
             await self._transport.admin.ranges(self.topic)
         except TopicMissingError as missing:
             await self._create(missing)
+            self._replies.read_anew()
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
         self.admission.admit(message, kind, payload, how=how)
