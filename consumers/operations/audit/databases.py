@@ -31,6 +31,7 @@ __all__ = ["audit_url", "AuditDatabase", "open_database", "shown_audit_url", "St
 _T = TypeVar("_T")
 _SQLITE: Final = "sqlite:///"
 _BUSY_S: Final = 10.0
+_CLOSING_S: Final = 4.0
 _ARGUMENT: Final = re.compile(r"\$(\d+)")
 
 
@@ -252,5 +253,5 @@ class _Postgres:
 
     async def close(self) -> None:
         if self._pool is not None:
-            async with postgres.closing(self._where, postgres.POSTGRES_TIMEOUT_S, self._pool.terminate):
+            async with postgres.closing(self._where, _CLOSING_S, self._pool.terminate):
                 await self._pool.close()

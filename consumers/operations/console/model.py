@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -40,9 +40,12 @@ from consumers.operations.survey.run_times import run_times_of
 from consumers.operations.survey.survey import Survey, Surveyor
 from producers.directory.presence import AgentEntry
 
-__all__ = ["Console", "RedriveRun"]
+__all__ = ["Console", "NotRead", "RedriveRun"]
+
+_T = TypeVar("_T")
 
 _EVERY_S: Final = 3.0
+_AUDIT_S: Final = 2.0
 _LONGEST_S: Final = 15.0
 _LETTERS_S: Final = 0.2
 """So long a page waits for dead letters that have come since the last look; more of them are on a later page."""
@@ -57,6 +60,12 @@ _FIRST_LETTERS_S: Final = 2.0
 _log = get_logger("console")
 
 Phase: TypeAlias = Literal["queued", "counting", "planned", "sending", "waiting", "done", "failed"]
+
+
+class NotRead(msgspec.Struct, frozen=True):
+    """Why a part of a page was not looked at."""
+
+    why: str
 
 
 class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
@@ -206,8 +215,24 @@ class Console:
         return believed_keys(self.settings, self.clock)
 
     def audit(self) -> AbstractAsyncContextManager[AuditStore | None]:
-        """Open the audit's store; None if there is none yet."""
+        """Open the audit's store; None if there is none yet. Raises BusError where it does not answer."""
         return read_audit(self.settings)
+
+    async def of_audit(self, read: Callable[[AuditStore], Awaitable[_T]]) -> _T | NotRead | None:
+        """Return what *read* returns of the audit; None if there is none yet.
+
+        Waits little: for a part of a page that is of use without it.
+        """
+        known = None if self.survey is None or self.survey.audit is None else self.survey.audit.error
+        if known:
+            return NotRead(known)
+        try:
+            async with asyncio.timeout(_AUDIT_S), self.audit() as store:
+                return None if store is None else await read(store)
+        except TimeoutError:
+            return NotRead(f"its database did not answer in {_AUDIT_S:g} s")
+        except BusError as error:
+            return NotRead(text_of(error))
 
     def start_redrive(self, selection: Selection, *, who: str, why: str, is_dry: bool) -> RedriveRun:
         """Begin to count what *selection* means, and unless *is_dry* to send it back.

@@ -33,7 +33,7 @@ from consumers.operations.audit.checkpoints import AUDIT_AGENT
 from consumers.operations.lint.nested_requests import NESTED_REQUEST_CURE, limits_that_cannot_hold
 from consumers.operations.survey.group_state import GroupState
 from consumers.operations.survey.results import CheckResult, fault, hint, ok
-from consumers.operations.survey.verdicts import cure_of_inbox, waits_of
+from consumers.operations.survey.verdicts import cure_of_database, waits_of
 
 __all__ = [
     "check_audit_policy",
@@ -216,13 +216,13 @@ async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
     except (BusError, ConfigurationError) as error:
         if holder := await inbox.who_blocks():
             return _blocked(f"{holder} ({error})")
-        return fault("inbox", str(error), cure_of_inbox(str(error)))
+        return fault("inbox", str(error), cure_of_database(str(error)))
     finally:
         await inbox.close()
 
 
 def _blocked(holder: str) -> CheckResult:
-    return fault("inbox", f"claims wait for {holder}", cure_of_inbox(holder))
+    return fault("inbox", f"claims wait for {holder}", cure_of_database(holder))
 
 
 def check_worker_keys(trust: Trust, groups: Sequence[GroupState], clock: Clock) -> Iterator[CheckResult]:

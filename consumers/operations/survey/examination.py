@@ -5,6 +5,7 @@ Whoever shows the state of a namespace takes it from here, so that all of them t
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -87,15 +88,24 @@ class Examiner:
     async def look(self) -> Examination:
         """Look at everything. A log that cannot be read is a fault among the others; nothing is raised for it."""
         taken_ms = self._clock.now_ms()
-        found, survey = await examine_here(self._settings, self._agents, self._clock), None
+        # The inbox may hang: the log is looked at beside it.
+        found, taken = await asyncio.gather(examine_here(self._settings, self._agents, self._clock), self._survey())
+        survey = taken if isinstance(taken, Survey) else None
         try:
-            survey = await self.surveyor.take()
-            found += await self._of_log(survey, _readable_trust(self._settings, found, self._clock))
+            if isinstance(taken, BusError):
+                raise taken
+            found += await self._of_log(taken, _readable_trust(self._settings, found, self._clock))
         except BusError as error:
             found.append(log_fault(error))
         # The same is known of a topic from its name and from the app that wants it, of a file from each agent.
         found = list(dict.fromkeys(self._lasting(found)))
         return Examination(taken_ms=taken_ms, results=tuple(worst_first(found)), survey=survey)
+
+    async def _survey(self) -> Survey | BusError:
+        try:
+            return await self.surveyor.take()
+        except BusError as error:
+            return error
 
     def _lasting(self, found: list[CheckResult]) -> list[CheckResult]:
         """Return *found*, with the inbox's fault for some seconds longer than it is seen.

@@ -158,32 +158,39 @@ class Surveyor:
     async def take(self) -> Survey:
         """Look at everything. Raises BusError where the log cannot be read."""
         existing = frozenset(await self._transport.admin.topics())
-        probing = asyncio.get_running_loop().create_task(self._probe.look(existing))
+        loop = asyncio.get_running_loop()
+        probing = loop.create_task(self._probe.look(existing))
+        # A database that hangs must not keep the look at the log, nor at another database, waiting.
+        working, auditing = loop.create_task(self._work()), loop.create_task(self._look_at_audit())
         try:
-            return await self._take(existing, probing)
+            return await self._take(existing, probing, working, auditing)
         finally:
-            probing.cancel()
+            for task in (probing, working, auditing):
+                task.cancel()
+            await asyncio.wait((probing, working, auditing))
 
-    async def _take(self, existing: frozenset[str], probing: asyncio.Task[LogHealth]) -> Survey:
+    async def _take(
+        self,
+        existing: frozenset[str],
+        probing: asyncio.Task[LogHealth],
+        working: asyncio.Task[WorkState],
+        auditing: asyncio.Task[AuditState | None],
+    ) -> Survey:
         agents = tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone")
         infos = await NamespaceGroups(self._transport.admin, self._settings.bus.namespace).infos()
         ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
-        held_up, letters, work = (
-            await self._held_up(ranges),
-            await self.letters.look(self._letters_within_s),
-            await self._work(),
-        )
+        held_up, letters = await self._held_up(ranges), await self.letters.look(self._letters_within_s)
         log = await probing
         return Survey(
             taken_ms=self._clock.now_ms(),
             groups=await self._groups(infos, ranges, agents, log.clock_offset_s or 0.0),
             held_up=held_up,
             letters=letters,
-            work=work,
+            work=await working,
             agents=agents,
             log=log,
             topics=await self._look_at_topics(existing, infos),
-            audit=await self._look_at_audit(),
+            audit=await auditing,
             directory=self._directory.size,
         )
 

@@ -25,7 +25,7 @@ __all__ = [
     "DECIDED",
     "FORGED",
     "STILL_S",
-    "cure_of_inbox",
+    "cure_of_database",
     "of_cards",
     "of_group",
     "of_hold_up",
@@ -230,7 +230,7 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
             return fault("groups", text, "sealbus dlq list --by cause shows what died; they go on by themselves")
         case "inbox":
             return fault(
-                "inbox", f"{group}: messages wait for the inbox{behind}: {each.detail}", cure_of_inbox(each.detail)
+                "inbox", f"{group}: messages wait for the inbox{behind}: {each.detail}", cure_of_database(each.detail)
             )
         case "append":
             text = f"{group}: {message} waits for the log: {each.detail}{behind}"
@@ -247,18 +247,18 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
             return None
 
 
-def cure_of_inbox(error: str) -> str:
-    """Return what to do about the *error* of an inbox; messages wait meanwhile, and none is lost."""
+def cure_of_database(error: str, setting: str = "inbox.url", until: str = "messages wait, and none is lost") -> str:
+    """Return what to do about the *error* of a database, and what happens *until* then."""
     if found := _PID.search(error):
-        return f'end it: psql -c "SELECT pg_terminate_backend({found[1]})"; messages wait, and none is lost'
+        return f'end it: psql -c "SELECT pg_terminate_backend({found[1]})"; {until}'
     if "too many clients" in error or "connection slots" in error:
         return (
             'raise max_connections, or end who has the connections: psql -c "SELECT application_name, count(*) FROM '
             'pg_stat_activity GROUP BY 1 ORDER BY 2 DESC"'
         )
     if "refuses" in error or "password" in error:
-        return "correct inbox.url, or the rights of its user; messages wait, and none is lost"
-    return "start the database, or free what blocks it; messages wait, and none is lost"
+        return f"correct {setting}, or the rights of its user; {until}"
+    return f"start the database, or free what blocks it; {until}"
 
 
 def _of_letters(survey: Survey) -> Iterator[CheckResult]:
@@ -292,7 +292,7 @@ def _of_work(survey: Survey) -> Iterator[CheckResult]:
         yield unknown("processes", f"workflows and approvals: {work.unseen}")
         return
     if work.error:
-        yield fault("processes", work.error, cure_of_inbox(work.error))
+        yield fault("processes", work.error, cure_of_database(work.error))
     elif work.overdue:
         text = f"{work.overdue:,} waits of processes are overdue: no worker of theirs runs, or their steps fail"
         yield fault("processes", text, "sealbus workflow list --overdue")
@@ -395,7 +395,8 @@ def _of_audit(survey: Survey) -> Iterator[CheckResult]:
     if audit.is_empty:
         yield unknown("audit", "the database of the audit has no row of this namespace: nothing records it")
     elif audit.error:
-        yield fault("audit", audit.error, "start its database; what retention deletes before that is lost to it")
+        until = "what retention deletes before that is lost to the audit"
+        yield fault("audit", audit.error, cure_of_database(audit.error, "audit.url", until))
     elif not has_process:
         yield (fault if audit.lease_ms else hint)("audit", f"no process of it works: {waits}", start)
     elif audit.behind > _MUCH_BEHIND and waits_s > BEHIND_S:

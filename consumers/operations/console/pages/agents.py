@@ -8,8 +8,8 @@ import msgspec
 from litestar import Response, get
 
 from bus.topics.names import group_of_agent
-from consumers.operations.console.model import Console
-from consumers.operations.console.pages.conversations import Talk, newest_of_agent
+from consumers.operations.console.model import Console, NotRead
+from consumers.operations.console.pages.conversations import newest_of_agent
 from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter, problem
 from consumers.operations.console.sequence import StateMark
 from consumers.operations.console.words import short_count
@@ -131,7 +131,7 @@ async def agent_page(request: PageRequest) -> Response[str]:
         )
         if cause.group == name or sender == identity
     ]
-    talks: list[Talk] | None = await newest_of_agent(console, identity)
+    talks = await newest_of_agent(console, identity)
     samples = console.samples
     return page_of(
         request,
@@ -139,7 +139,8 @@ async def agent_page(request: PageRequest) -> Response[str]:
         view=view,
         group_name=name,
         causes=causes,
-        talks=talks,
+        talks=None if isinstance(talks, NotRead) else talks,
+        talks_unread=talks.why if isinstance(talks, NotRead) else "",
         oldest=samples.hour(f"{name} oldest_s", now_ms),
         lines={
             kind: samples.hour(f"agent {identity} {kind}", now_ms)

@@ -19,9 +19,10 @@ from bus.transports.base import Record
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import state_of
 from consumers.deadletters.letters import read_dead_letter
-from consumers.operations.audit.conversations import ConversationFilter, ConversationRow
+from consumers.operations.audit.conversations import ConversationFilter, ConversationPage, ConversationRow
 from consumers.operations.audit.spending import tells_of_spending
-from consumers.operations.console.model import Console
+from consumers.operations.audit.store import AuditStore
+from consumers.operations.console.model import Console, NotRead
 from consumers.operations.console.pages.approvals import approvals_of
 from consumers.operations.console.pages.frame import (
     PAGE_ROWS,
@@ -112,35 +113,32 @@ async def _list(request: PageRequest) -> Response[str]:
     since = _SINCE_MS.get(filters["since"], 0)
     is_id = bool(wanted) and all(char in "0123456789abcdef-" for char in wanted.lower()) and len(wanted) >= 4  # noqa: PLR2004
     note, talks, following = "", list[Talk](), ""
-    async with console.audit() as store:
-        has_audit = store is not None
-        if store is not None:
-            at_ms = digits_of(before[0])
-            page = await store.conversations(
-                ConversationFilter(
-                    id_prefix=wanted.lower() if is_id else "",
-                    words="" if is_id else wanted,
-                    agent=filters["agent"],
-                    message_type=filters["type"],
-                    state=filters["state"] if filters["state"] in _MARKS else "",
-                    since_ms=now_ms - since if since else None,
-                    without_ticks=not (filters["type"] or wanted),
-                ),
-                before=None if at_ms is None or not before[2] else (at_ms, before[2]),
-                limit=PAGE_ROWS,
-            )
-            talks = [_talk(row) for row in page.rows]
-            if page.indexed_rows < page.recorded_rows:
-                note = f"The audit has looked at {page.indexed_rows:,} of {page.recorded_rows:,} records for this list."
-            if page.next is not None:
-                kept = {name: value for name, value in filters.items() if value}
-                following = "/conversations?" + urlencode(kept | {"before": f"{page.next[0]} {page.next[1]}"})
-    if not has_audit:
+    at_ms = digits_of(before[0])
+    wanted_talks = ConversationFilter(
+        id_prefix=wanted.lower() if is_id else "",
+        words="" if is_id else wanted,
+        agent=filters["agent"],
+        message_type=filters["type"],
+        state=filters["state"] if filters["state"] in _MARKS else "",
+        since_ms=now_ms - since if since else None,
+        without_ticks=not (filters["type"] or wanted),
+    )
+    place = None if at_ms is None or not before[2] else (at_ms, before[2])
+    page = await console.of_audit(lambda store: store.conversations(wanted_talks, before=place, limit=PAGE_ROWS))
+    if isinstance(page, ConversationPage):
+        talks = [_talk(row) for row in page.rows]
+        if page.indexed_rows < page.recorded_rows:
+            note = f"The audit has looked at {page.indexed_rows:,} of {page.recorded_rows:,} records for this list."
+        if page.next is not None:
+            kept = {name: value for name, value in filters.items() if value}
+            following = "/conversations?" + urlencode(kept | {"before": f"{page.next[0]} {page.next[1]}"})
+    else:
         talks = _matching(await _in_log(console), filters)
-        note = (
-            "Without an audit this list shows only the newest records of each topic, and searches only in them. "
-            "Set audit.url and run: sealbus serve audit"
-        )
+        note = "This list shows only the newest records of each topic, and searches only in them. "
+        if page is None:
+            note = f"{note}There is no audit: set audit.url and run sealbus serve audit"
+        else:
+            note = f"{note}The audit cannot be read: {page.why}"
     return page_of(
         request,
         "conversations.html",
@@ -148,7 +146,7 @@ async def _list(request: PageRequest) -> Response[str]:
         filters=filters,
         states=_STATES,
         note=note,
-        has_audit=has_audit,
+        has_audit=isinstance(page, ConversationPage),
         following=following,
         agents=[] if console.survey is None else [agent.agent_id for agent in console.survey.agents[:100]],
     )
@@ -185,28 +183,30 @@ def _matching(talks: Sequence[Talk], filters: dict[str, str]) -> list[Talk]:
     return [talk for talk in talks if has(talk)][:PAGE_ROWS]
 
 
-async def newest_conversations(console: Console) -> list[Talk] | None:
+async def newest_conversations(console: Console) -> list[Talk] | NotRead | None:
     """Return the conversations with the newest messages; None without an audit: to read all topics takes too long."""
-    async with console.audit() as store:
-        if store is None:
-            return None
+
+    async def read(store: AuditStore) -> list[Talk]:
         page = await store.conversations(ConversationFilter(without_ticks=True), limit=_FEW)
         return [_talk(row) for row in page.rows]
 
+    return await console.of_audit(read)
+
 
 async def has_conversation(console: Console, identity: str) -> bool:
-    """Return whether the audit has a conversation of just that id."""
-    async with console.audit() as store:
-        return store is not None and bool(await store.conversation(identity, max_rows=1))
+    """Return whether the audit has a conversation of just that id, as far as it can be read."""
+    found = await console.of_audit(lambda store: store.conversation(identity, max_rows=1))
+    return bool(found) and not isinstance(found, NotRead)
 
 
-async def newest_of_agent(console: Console, agent: str) -> list[Talk] | None:
+async def newest_of_agent(console: Console, agent: str) -> list[Talk] | NotRead | None:
     """Return the newest conversations with *agent*; None without an audit."""
-    async with console.audit() as store:
-        if store is None:
-            return None
+
+    async def read(store: AuditStore) -> list[Talk]:
         found = await store.conversations(ConversationFilter(agent=agent), limit=2 * _FEW)
         return [_talk(row) for row in found.rows]
+
+    return await console.of_audit(read)
 
 
 async def _in_log(console: Console) -> list[Talk]:

@@ -11,7 +11,7 @@ from litestar import Response, get
 
 from bus.protocol.timestamps import format_ms
 from consumers.operations.audit.costs import CostDimension, CostSum, CostSums
-from consumers.operations.console.model import Console
+from consumers.operations.console.model import Console, NotRead
 from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter
 from consumers.operations.console.words import money, short, short_count
 
@@ -64,11 +64,11 @@ class SpenderRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def spent_today(console: Console) -> DaySpending | None:
-    """Return what was spent since midnight UTC; None where no audit knows it."""
-    async with console.audit() as store:
-        if store is None:
-            return None
-        sums = await store.costs("day", days=1, now_ms=console.clock.now_ms())
+    """Return what was spent since midnight UTC; None where no audit knows it, or it cannot be read."""
+    now_ms = console.clock.now_ms()
+    sums = await console.of_audit(lambda store: store.costs("day", days=1, now_ms=now_ms))
+    if sums is None or isinstance(sums, NotRead):
+        return None
     return DaySpending(cost=sums.total.cost, tokens=_tokens(sums.total), budget=console.settings.audit.daily_budget)
 
 

@@ -12,6 +12,7 @@ from litestar import Response, get
 from litestar.response import Redirect
 
 from bus.protocol.identifiers import is_message_id, is_text_id, uuid7_ms
+from consumers.operations.console.model import NotRead
 from consumers.operations.console.pages.conversations import has_conversation, newest_conversations
 from consumers.operations.console.pages.costs import spent_today
 from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter
@@ -78,6 +79,7 @@ async def overview(request: PageRequest) -> Response[str]:
         if check.state in ("fault", "hint")
         for link, word in (_place_of(check),)
     ]
+    talks = await newest_conversations(console)
     fine = [check for check in console.checks if check.state in ("ok", "unknown")]
     since = [each.since_ms for each in troubles if each.check.state == "fault" and each.since_ms is not None]
     causes = (
@@ -100,7 +102,8 @@ async def overview(request: PageRequest) -> Response[str]:
         causes=causes[:_CAUSES],
         figures=[] if survey is None else await _figures(request, survey, now_ms),
         begun_ms=console.samples.begun_ms,
-        talks=await newest_conversations(console),
+        talks=None if isinstance(talks, NotRead) else talks,
+        talks_unread=talks.why if isinstance(talks, NotRead) else "",
         changes=list(console.changes.latest)[:_CHANGES],
     )
 

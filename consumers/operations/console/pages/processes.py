@@ -109,7 +109,7 @@ async def processes_page(request: PageRequest) -> Response[str]:
         parameter(request, "id"),
     )
     console = console_of(request)
-    now_ms = console.clock.now_ms()
+    now_ms, failure = console.clock.now_ms(), ""
     try:
         async with opened_store(console.settings, None) as store:
             if identity:
@@ -122,13 +122,11 @@ async def processes_page(request: PageRequest) -> Response[str]:
             waits_of = await store.waits_of_each([each.id for each in found if each.status == "open"])
             counts = await store.open_by_saga()
     except (ConfigurationError, BusError) as error:
-        return page_of(
-            request, "processes.html", error=str(error), views=(), saga=saga, status=status, states=_STATES, counts={}
-        )
+        found, older, waits_of, counts, failure = [], None, {}, {}, str(error)
     return page_of(
         request,
         "processes.html",
-        error="",
+        error=failure,
         views=[_view(each, tuple(waits_of.get(each.id, ())), now_ms) for each in found],
         saga=saga,
         status=status,
