@@ -23,7 +23,16 @@ from bus.trust.policy.policy import NO_POLICY, AllowAll, Policy
 if TYPE_CHECKING:
     from bus.trust.keys.key_directory import KeyDirectory
 
-__all__ = ["ALLOW_ALL", "Trust", "agent_of_file", "believed_keys", "key_file_of", "keyless", "open_trust"]
+__all__ = [
+    "ALLOW_ALL",
+    "Trust",
+    "agent_of_file",
+    "believed_keys",
+    "key_file_of",
+    "keyless",
+    "open_trust",
+    "private_key_files",
+]
 
 ALLOW_ALL: Final = "allow-all"
 _SUFFIXES: Final = (".pem", ".jwk")
@@ -114,6 +123,15 @@ def key_file_of(path: Path, agent_id: str) -> Path:
         return path
     found = [path / f"{agent_slug(agent_id)}{suffix}" for suffix in _SUFFIXES]
     return next((file for file in found if file.exists()), found[0])
+
+
+def private_key_files(path: Path) -> list[Path]:
+    """Return the files of private keys that the setting *path* names: itself, or those in that folder. Raises
+    ConfigurationError."""
+    try:
+        return sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES) if path.is_dir() else [path]
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from bus.settings.schema import Settings, WorkerSettings
 from bus.topics.names import group_of_agent
 from bus.trust.keys.key_directory import TrustedKey
 from bus.trust.keys.key_pairing import SOON_MS, KeyGuard, ending_keys
-from bus.trust.opening import Trust, keyless, open_trust
+from bus.trust.opening import Trust, keyless, open_trust, private_key_files
 from bus.trust.policy.cases import make_request
 from bus.trust.policy.decision import Deny, decide_request
 from bus.trust.policy.policy import NO_POLICY, rules_source
@@ -32,7 +33,7 @@ from consumers.delivery.inbox.open import inbox_url, is_missing_file, log_file, 
 from consumers.operations.audit.checkpoints import AUDIT_AGENT
 from consumers.operations.lint.nested_requests import NESTED_REQUEST_CURE, limits_that_cannot_hold
 from consumers.operations.survey.group_state import GroupState
-from consumers.operations.survey.results import CheckResult, fault, hint, ok
+from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown
 from consumers.operations.survey.verdicts import cure_of_database, waits_of
 
 __all__ = [
@@ -43,6 +44,8 @@ __all__ = [
     "check_trust",
     "check_worker_keys",
     "free_bytes",
+    "policy_fault",
+    "without_policy",
 ]
 
 _MIN_FILES: Final = 1_024
@@ -105,11 +108,11 @@ def _disk(name: str, folder: Path) -> CheckResult:
 
 def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> Iterator[CheckResult]:
     """Judge keys and policy, as the workers of *agents* would open them."""
-    policy_fault = _policy_fault(settings, clock)
-    if policy_fault:
+    refusal = policy_fault(settings, clock)
+    if refusal:
         cure = "correct it: sealbus check --only policy. Until then programs that start with it end at once"
-        yield fault("policy", policy_fault, cure)
-        settings = _without_policy(settings)
+        yield fault("policy", refusal, cure)
+        settings = without_policy(settings)
     for agent in agents or ("",):
         chosen = settings if agent else keyless(settings)
         try:
@@ -126,18 +129,47 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
             )
         else:
             signs = "" if not agent else ("; it signs" if trust.signer is not None else "; it does not sign")
-            yield ok("keys", f"keys{named} can be read{signs}")
+            yield ok("keys", f"{'keys' if agent else 'the trusted keys'}{named} can be read{signs}")
             yield from _own_key(trust, agent, settings.bus.namespace, clock)
-        if policy_fault:
+        if refusal:
             continue
         if trust.policy is NO_POLICY:
             cure = "set policy.file (docs/reference/policy-language.md), or set it to allow-all"
             yield hint("policy", "no policy: everybody may do everything", cure)
         else:
             yield ok("policy", f"{settings.policy.file} can be read")
+    if not agents:
+        yield from _private_keys(settings.trust.key_file)
 
 
-def _policy_fault(settings: Settings, clock: Clock) -> str:
+def _private_keys(key_file: str) -> Iterator[CheckResult]:
+    """Judge the private keys here without knowing which agents sign with them."""
+    if not key_file:
+        return
+    from bus.trust.keys.private_keys import read_private_key
+
+    unseen, count = list[str](), 0
+    try:
+        for file in private_key_files(Path(key_file)):
+            if file.exists() and not os.access(file, os.R_OK):
+                unseen.append(file.name)
+                continue
+            count += 1
+            try:
+                read_private_key(file)
+            except ConfigurationError as error:
+                yield fault("keys", f"no worker starts with this key: {error}", "sealbus check --only keys")
+    except ConfigurationError as error:
+        yield fault("keys", f"trust.key_file: {error}", "sealbus check --only keys")
+        return
+    if unseen:
+        text = f"{len(unseen)} private keys that this user may not read: {', '.join(unseen[:3])}"
+        yield unknown("keys", text, "sealbus doctor, as the user of the workers")
+    elif count:
+        yield ok("keys", f"the private keys can be read: {count:,} in {key_file}")
+
+
+def policy_fault(settings: Settings, clock: Clock) -> str:
     """Return why the policy alone cannot be read; empty where it can."""
     keyless_settings = msgspec.structs.replace(
         settings, trust=msgspec.structs.replace(settings.trust, keys="", key_file="")
@@ -149,7 +181,8 @@ def _policy_fault(settings: Settings, clock: Clock) -> str:
     return ""
 
 
-def _without_policy(settings: Settings) -> Settings:
+def without_policy(settings: Settings) -> Settings:
+    """Return *settings* with no policy."""
     return msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, file=""))
 
 

@@ -18,7 +18,7 @@ from bus.errors import BusError, ConfigurationError, NotPermittedError, text_of
 from bus.settings.schema import Settings
 from bus.topics.specs import creates_topics
 from bus.transports.base import TopicSpec, Transport
-from bus.trust.opening import Trust, keyless, open_trust
+from bus.trust.opening import Trust, believed_keys, keyless, open_trust
 from bus.trust.policy.policy import NO_POLICY
 from consumers.operations.survey import drift
 from consumers.operations.survey.doctor import (
@@ -27,6 +27,8 @@ from consumers.operations.survey.doctor import (
     check_inbox,
     check_trust,
     check_worker_keys,
+    policy_fault,
+    without_policy,
 )
 from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown, worst_first
 from consumers.operations.survey.survey import Survey, Surveyor, opened_surveyor
@@ -94,7 +96,7 @@ class Examiner:
         try:
             if isinstance(taken, BusError):
                 raise taken
-            found += await self._of_log(taken, _readable_trust(self._settings, found, self._clock))
+            found += await self._of_log(taken, _readable_trust(self._settings, self._clock))
         except BusError as error:
             found.append(log_fault(error))
         # The same is known of a topic from its name and from the app that wants it, of a file from each agent.
@@ -188,9 +190,9 @@ async def opened_examiner(
     letters_within_s: float | None = None,
 ) -> AsyncGenerator[Examiner]:
     """Yield what examines the installation of *settings*; see `Examiner` and `Surveyor`."""
-    found = list(check_trust(settings, (), clock))
-    readable_settings = readable(settings, found)
-    async with opened_surveyor(transport, readable_settings, clock, letters_within_s=letters_within_s) as surveyor:
+    async with opened_surveyor(
+        transport, _readable(settings, clock), clock, letters_within_s=letters_within_s
+    ) as surveyor:
         yield Examiner(transport, settings, surveyor, clock, agents=agents, wanted=wanted, groups=groups, target=target)
 
 
@@ -212,21 +214,23 @@ def log_fault(error: BusError) -> CheckResult:
     return fault("log", text_of(error), cure)
 
 
-def _readable_trust(settings: Settings, found: Sequence[CheckResult], clock: Clock) -> Trust:
-    """Open what can be read of keys and policy; the rest is told in *found*, or at the next look."""
+def _readable_trust(settings: Settings, clock: Clock) -> Trust:
+    """Open what can be read of keys and policy; the rest is told by the checks."""
     try:
-        return open_trust(keyless(readable(settings, found)), "", clock=clock)
+        return open_trust(_readable(settings, clock), "", clock=clock)
     except ConfigurationError:
-        # A file was broken since *found* was told.
+        # A file was broken since that look.
         return Trust(None, None, NO_POLICY)
 
 
-def readable(settings: Settings, found: Sequence[CheckResult]) -> Settings:
-    """Return *settings*, without keys and policy where these are at fault: the log is looked at nevertheless."""
-    if any(each.area == "keys" and each.state == "fault" for each in found):
-        settings = msgspec.structs.replace(
-            settings, trust=msgspec.structs.replace(settings.trust, keys="", key_file="")
-        )
-    if any(each.area == "policy" and each.state == "fault" for each in found):
-        settings = msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, file=""))
-    return settings
+def _readable(settings: Settings, clock: Clock) -> Settings:
+    """Return *settings* without a private key, and without trusted keys or a policy that cannot be read.
+
+    The log is looked at nevertheless.
+    """
+    settings = keyless(settings)
+    try:
+        believed_keys(settings, clock)
+    except ConfigurationError:
+        settings = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, keys=""))
+    return without_policy(settings) if policy_fault(settings, clock) else settings

@@ -623,6 +623,22 @@ def test_doctor_tells_of_the_key_with_which_an_app_signs(
     assert [line["state"] for line in found] == [state], result.stdout
 
 
+@pytest.mark.parametrize("verb", ["doctor", "status"])
+def test_a_private_key_with_which_no_worker_starts_is_a_fault_without_naming_an_app(
+    folder: Any, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    write_keys(Path("keys"), "worker@svc", "other@svc")
+    monkeypatch.setenv("SEALBUS_TRUST__KEYS", "keys/jwks.json")
+    monkeypatch.setenv("SEALBUS_TRUST__KEY_FILE", "keys")
+    published(folder)
+    Path("keys/other.pem").chmod(0o644)
+    told = folder.call(verb).output
+    assert "no worker starts with this key" in told
+    assert "other.pem (mode 0644)" in told
+    Path("keys/other.pem").chmod(0o600)
+    assert "no worker starts" not in folder.call(verb).output
+
+
 def test_keys_that_cannot_be_used_stop_the_verb(folder: Any) -> None:
     Path("message.json").write_bytes(published(folder))
     Path("open.json").write_bytes(jwks_of("planner@svc"))

@@ -136,7 +136,7 @@ async def _list(request: PageRequest) -> Response[str]:
         talks = _matching(await _in_log(console), filters)
         note = "This list shows only the newest records of each topic, and searches only in them. "
         if page is None:
-            note = f"{note}There is no audit: set audit.url and run sealbus serve audit"
+            note = f"{note}No audit records messages: set audit.url and run sealbus serve audit"
         else:
             note = f"{note}The audit cannot be read: {page.why}"
     return page_of(
