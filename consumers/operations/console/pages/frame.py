@@ -8,6 +8,7 @@ import msgspec
 from litestar import MediaType, Request, Response
 from litestar.response import Redirect
 
+from bus.protocol.timestamps import format_ms
 from consumers.operations.console.access import BrowserSession, BrowserSessions
 from consumers.operations.console.model import Console
 from consumers.operations.console.rendering import render
@@ -72,7 +73,8 @@ def page_of(request: PageRequest, template: str, /, *, code: int = 200, **facts:
         "now_ms": now_ms,
         "looked_ms": console.looked_ms,
         "is_stale": bool(console.looked_ms) and now_ms - console.looked_ms > _STALE_MS,
-        "survey_ms": _old_survey_ms(console),
+        "survey_ms": (survey_ms := _old_survey_ms(console)),
+        "as_of": "" if survey_ms is None else f"At {format_ms(survey_ms)[11:19]} UTC: ",
         "audit_note": _audit_note(console),
     }
     return Response(render(template, **(about | facts)), media_type=MediaType.HTML, status_code=code)

@@ -87,6 +87,8 @@ async def groups_page(request: PageRequest) -> Response[str]:
         "groups.html",
         views=views,
         behind=sum(view.mark.kind == "dead" for view in views),
+        slow=sum(view.mark.kind == "hint" for view in views),
+        working=sum(view.mark.kind == "ok" for view in views),
         chosen=chosen,
         lines=lines,
         last=last_of,

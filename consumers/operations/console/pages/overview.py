@@ -66,8 +66,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 @get("/")
 async def overview(request: PageRequest) -> Response[str]:
     """Show the current problems, most urgent first."""
-    console, survey = console_of(request), console_of(request).survey
-    now_ms = console.clock.now_ms()
+    console = console_of(request)
+    # Of one look: another may come while the page is made.
+    survey, checks, now_ms = console.survey, console.checks, console.clock.now_ms()
     troubles = [
         ShownFault(
             check=check,
@@ -75,12 +76,12 @@ async def overview(request: PageRequest) -> Response[str]:
             link=link,
             button=word,
         )
-        for check in console.checks
+        for check in checks
         if check.state in ("fault", "hint")
         for link, word in (_place_of(check),)
     ]
     talks = await newest_conversations(console)
-    fine = [check for check in console.checks if check.state in ("ok", "unknown")]
+    fine = [check for check in checks if check.state in ("ok", "unknown")]
     since = [each.since_ms for each in troubles if each.check.state == "fault" and each.since_ms is not None]
     causes = (
         [
@@ -94,8 +95,9 @@ async def overview(request: PageRequest) -> Response[str]:
     return page_of(
         request,
         "overview.html",
-        checks=console.checks,
+        checks=checks,
         troubles=troubles,
+        faults=sum(each.check.state == "fault" for each in troubles),
         fine=fine,
         unseen=sum(check.state == "unknown" for check in fine),
         first_ms=min(since, default=None),
