@@ -15,7 +15,7 @@ from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.session import CommandSession, verb
 from consumers.cli.shell import Command
 from consumers.operations.survey.doctor import check_limits
-from consumers.operations.survey.examination import examine_here, log_fault, opened_examiner
+from consumers.operations.survey.examination import examine_here, log_faults, opened_examiner
 from consumers.operations.survey.results import CheckResult, fault, ok, worst_first
 from consumers.worker.wanted_topics import wanted_topics
 
@@ -66,7 +66,7 @@ async def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> VerbRe
             ) as examiner:
                 found = [*limits, *(await examiner.look()).results]
     except BusError as error:
-        found = [*limits, *await examine_here(settings, agents, clock), log_fault(error)]
+        found = [*limits, *dict.fromkeys(await examine_here(settings, agents, clock)), *log_faults(error)]
     faults, unseen = (sum(each.state == state for each in found) for state in ("fault", "unknown"))
     ending = f"{len(found)} checks, {faults or 'no'} fault{'' if faults == 1 else 's'}"
     ending += f", {unseen} not looked at" if unseen else ""

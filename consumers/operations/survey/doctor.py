@@ -214,7 +214,8 @@ def check_limits(declaration: Declaration, worker: WorkerSettings) -> Iterator[C
     for text in found:
         yield fault("limits", text, NESTED_REQUEST_CURE)
     if not found:
-        yield ok("limits", "what its handlers' sources ask of the app itself fits its limits")
+        text = f"what the sources of {declaration.agent_id}'s handlers ask of the app itself fits its limits"
+        yield ok("limits", text)
 
 
 async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:

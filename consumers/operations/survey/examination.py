@@ -37,6 +37,8 @@ from consumers.operations.survey.verdicts import of_cards, of_log, of_survey, of
 __all__ = ["Examination", "Examiner", "opened_examiner"]
 
 _LASTS_S: Final = 15.0
+_OF_LOG: Final = ("topics", "groups", "letters", "agents", "audit", "clock")
+"""Areas that are judged by what is in the log."""
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +100,7 @@ class Examiner:
                 raise taken
             found += await self._of_log(taken, _readable_trust(self._settings, self._clock))
         except BusError as error:
-            found.append(log_fault(error))
+            found += log_faults(error)
         # The same is known of a topic from its name and from the app that wants it, of a file from each agent.
         found = list(dict.fromkeys(self._lasting(found)))
         return Examination(taken_ms=taken_ms, results=tuple(worst_first(found)), survey=survey)
@@ -208,10 +210,10 @@ async def examine_here(
     ]
 
 
-def log_fault(error: BusError) -> CheckResult:
-    """Return the fault of a log that cannot be read."""
+def log_faults(error: BusError) -> list[CheckResult]:
+    """Return the fault of a log that cannot be read, and what was not looked at for it."""
     cure = "; ".join(getattr(error, "__notes__", ())) or "start the brokers, or correct bus.url"
-    return fault("log", text_of(error), cure)
+    return [fault("log", text_of(error), cure), *(unknown(area, "the log cannot be read") for area in _OF_LOG)]
 
 
 def _readable_trust(settings: Settings, clock: Clock) -> Trust:

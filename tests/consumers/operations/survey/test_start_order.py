@@ -122,3 +122,11 @@ def test_kafka_is_seen_when_it_comes(folder: Any, tmp_path: Path) -> None:
         folder.wait_until(lambda: "nothing listens at" not in got(console), 120.0)
     for name in services:
         assert "Traceback" not in (folder.path / f"{name}.log").read_text()
+
+
+def test_the_doctor_names_what_it_has_not_looked_at_while_the_log_is_away(folder: Any) -> None:
+    done = folder.apart("doctor", "--bus", f"kafka://127.0.0.1:{folder.free_port()}", "-o", "json")
+    found = folder.objects(done.stdout)
+    assert [each["area"] for each in found if each["state"] == "fault"] == ["log"], done.stdout
+    unseen = {each["area"] for each in found if each["state"] == "unknown"}
+    assert unseen >= {"topics", "groups", "letters", "agents", "audit", "clock"}
