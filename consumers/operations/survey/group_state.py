@@ -114,7 +114,8 @@ def state_of_group(
         appended=appended,
         oldest_s=oldest_s if total else None,
         trend=trend_of(lag_before, total),
-        hold_ups=tuple(hold_ups),
+        # A card is sent again only after a moment: what it names may be settled.
+        hold_ups=tuple(each for each in hold_ups if info.committed.get((each.topic, each.partition), 0) <= each.offset),
     )
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from bus.settings.loading import load
 from bus.topics.specs import spec_of_topic
-from bus.transports.base import Change
+from bus.transports.base import Change, GroupInfo, PartitionRange
 from consumers.deadletters.causes import Cause
 from consumers.operations.survey.audit_view import AuditState
-from consumers.operations.survey.group_state import GroupState, trend_of
+from consumers.operations.survey.group_state import GroupState, state_of_group, trend_of
 from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.log_probe import LogHealth
 from consumers.operations.survey.results import CheckResult, worst_first
@@ -110,6 +110,14 @@ def test_what_holds_a_group_up_is_told_instead_of_a_guess(reason: str, area: str
     assert (found.state, found.area) == ("fault", area)
     assert "the cause" in found.text
     assert "report no reason" not in found.text
+
+
+def test_what_a_card_names_and_the_group_has_committed_holds_nothing_up() -> None:
+    location, each = ("agents.job.run", 2), held("retry")
+    for committed, count in ((41, 1), (42, 0)):
+        info = GroupInfo(name="worker-svc", members={"m": (location,)}, committed={location: committed})
+        state = state_of_group(info, {location: PartitionRange(0, 50)}, hold_ups=[each])
+        assert len(state.hold_ups) == count
 
 
 def test_a_group_that_settles_nothing_and_whose_workers_report_nothing_says_so() -> None:
