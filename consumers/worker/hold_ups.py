@@ -7,7 +7,7 @@ into: that costs nothing per message. `producers.directory.hold_ups` has the val
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +15,10 @@ import msgspec
 from bus.clock import Clock
 from bus.redaction import redacted
 from bus.telemetry.metrics import Metrics
+from bus.topics.names import read_topic
+from bus.transports.base import Record
+from consumers.delivery.crashes.crash_rules import Blame
+from consumers.delivery.handling.slots import HandlerSlot
 from consumers.delivery.state.delivery import Delivery
 from consumers.delivery.state.partition import Partition
 from consumers.worker.wiring import Parts
@@ -25,6 +29,8 @@ __all__ = ["HoldUpWatch", "WorkerFaults"]
 AFTER_S: Final = 5.0
 """A message that holds others up for less is none of anybody's business."""
 _MAX_LANES: Final = 20
+_JUST_DIED_MS: Final = 60_000
+"""So long after a death its message may be with no worker: its partition moves, or its worker starts again."""
 
 
 class WorkerFaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,16 +44,29 @@ class WorkerFaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HoldUpWatch:
-    """Finds the hold-ups of one worker. *faults* tells what is wrong with all of it."""
+    """Finds the hold-ups of one worker.
+
+    *faults* tells what is wrong with all of it, *blames* which messages ran in workers that died.
+    """
 
     def __init__(
-        self, parts: Parts, group: str, clock: Clock, metrics: Metrics, faults: Callable[[], WorkerFaults]
+        self,
+        parts: Parts,
+        group: str,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        faults: Callable[[], WorkerFaults],
+        blames: Callable[[], Sequence[Blame]],
     ) -> None:
         self._parts = parts
         self._group = group
         self._clock = clock
         self._metrics = metrics
         self._faults = faults
+        self._blames = blames
+        self._met: set[str] = set()
+        """The messages among those blamed that this worker has, or has had."""
         self._stands: dict[Partition, tuple[int, float]] = {}
         """By partition with unsettled records, the first of them, and since when it is the first."""
         self.found: tuple[HoldUp, ...] = ()
@@ -70,6 +89,8 @@ class HoldUpWatch:
             if now_s - since_s >= AFTER_S:
                 stands[partition, first] = since_s
         found = self._found(stands, now_s) if stands else []
+        if (blames := self._blames()) or self._met:
+            found = self._with_blamed(found, blames)
         found.sort(key=lambda each: each.since_ms)
         if found or self.found:
             counts = Counter(each.reason for each in found)
@@ -94,6 +115,20 @@ class HoldUpWatch:
         ]
         held.sort(key=lambda head: head.taken_s)
         found += [self._hold_up(head, head, head.taken_s, now_s, faults) for head in held[:_MAX_LANES]]
+        return found
+
+    def _with_blamed(self, found: list[HoldUp], blames: Sequence[Blame]) -> list[HoldUp]:
+        """Return *found* with the messages blamed that are not settled, as far as this worker knows."""
+        deliveries = self._parts.in_flight.deliveries()
+        here = {each.message.message_id: each.record for each in deliveries if each.message is not None}
+        now_ms = self._clock.now_ms()
+        for blame in blames:
+            name = blame.mark.name
+            known = next((each for each in found if each.message_id == name), None)
+            is_open = name in here or (name not in self._met and now_ms - blame.at_ms < _JUST_DIED_MS)
+            if is_open and (known is None or known.reason != "stuck_handler"):
+                found = [*(each for each in found if each is not known), _blamed(blame, known, here.get(name))]
+        self._met = {blame.mark.name for blame in blames} & (self._met | here.keys())
         return found
 
     def _hold_up(self, head: Delivery, first: Delivery, since_s: float, now_s: float, faults: WorkerFaults) -> HoldUp:
@@ -130,14 +165,14 @@ class HoldUpWatch:
             if now_s > end_s:
                 return "stuck_handler", handler, end_s
             return "handler", handler, end_s
-        if partition.patient:
-            if faults.missing:
-                return "append", f"waits for the topic {faults.missing[0]}, which does not exist", None
-            return "append", faults.append or "an output is not stored yet", None
-        if faults.inbox or partition.awaiting_inbox or getattr(head, "inbox_request", None) is not None:
+        if slot is not None and slot.queue:
+            return (*_why_queued(slot), None)
+        if partition.patient and faults.missing:
+            return "append", f"waits for the topic {faults.missing[0]}, which does not exist", None
+        if partition.patient or (slot is not None and (slot.settling or (slot.ran and not slot.released))):
+            return "append", faults.append or "its outcome is not stored yet", None
+        if faults.inbox or partition.awaiting_inbox or (slot is not None and self._parts.claims is not None):
             return "inbox", faults.inbox or "the inbox has not answered yet", None
-        if slot is not None:
-            return "append", "its outcome is not stored yet", None
         if not self._parts.slots.has_room:
             return "busy", "every place for a handler is taken: worker.concurrency", None
         return "busy", "waits for its turn", None
@@ -157,3 +192,28 @@ class HoldUpWatch:
             failed = "1 attempt has" if head.control.attempt == 1 else f"{head.control.attempt} attempts have"
             return "retry", f"{failed} failed{error}"
         return "claim", "another worker has claimed it, or its turn has not come"
+
+
+def _why_queued(slot: HandlerSlot) -> tuple[HoldUpReason, str]:
+    if slot.queue == "alone":
+        return "crash", "workers ended while they ran it: it runs alone, once the others have ended"
+    return "busy", "another message runs alone, because workers ended while they ran it"
+
+
+def _blamed(blame: Blame, known: HoldUp | None, record: Record | None) -> HoldUp:
+    """Return the hold-up of the message of *blame*; *record* is its copy that this worker has."""
+    mark, detail = blame.mark, f"{blame.deaths} workers ended while they ran it"
+    if known is not None:
+        return msgspec.structs.replace(known, reason="crash", detail=detail, until_ms=None)
+    at, topic = mark if record is None else record, read_topic(mark.topic)
+    return HoldUp(
+        reason="crash",
+        topic=at.topic,
+        partition=at.partition,
+        offset=at.offset,
+        message_type="" if topic is None else topic.message_type,
+        # A record that was being judged has no id yet.
+        message_id="" if mark.kind == "judged" else mark.name,
+        since_ms=blame.at_ms,
+        detail=detail,
+    )

@@ -104,7 +104,8 @@ class Worker:
         self._is_stopping = False
         self._cut_beside: int | None = None
         """Handlers cut since stopping began because their partition went away meanwhile; None before."""
-        parts = assemble(app, plan, publisher, inbox=inbox, guard=guard or CrashGuard(None, clock), wake=self._wake)
+        guard = guard or CrashGuard(None, clock)
+        parts = assemble(app, plan, publisher, inbox=inbox, guard=guard, wake=self._wake)
         self._partitions = parts.partitions
         self._receiver = parts.receiver
         self.in_flight = parts.in_flight
@@ -124,7 +125,7 @@ class Worker:
         self._limiter = parts.limiter
         self._schedules = parts.schedules
         self._tasks = parts.tasks
-        self.hold_ups = HoldUpWatch(parts, plan.group, clock, metrics, self._faults)
+        self.hold_ups = HoldUpWatch(parts, plan.group, clock, metrics, faults=self._faults, blames=guard.blames)
 
     async def start(self, *, create_topics: bool) -> None:
         """Create missing topics if *create_topics*, else refuse to work without them; open the inbox, join the group.
@@ -148,6 +149,8 @@ class Worker:
                 await self._tasks.start()
             if self._limiter is not None:
                 await self._limiter.open()
+            # Its first card names a message that ended others: it may end this worker, too, before the next look.
+            self.hold_ups.look()
             await self._join()
         except BaseException:
             # The caller retries with a new worker and its own inbox connection.

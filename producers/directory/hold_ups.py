@@ -18,6 +18,7 @@ __all__ = ["MAX_HOLD_UPS", "HOLD_UP_REASONS", "HoldUp", "HoldUpReason", "of_card
 HoldUpReason: TypeAlias = Literal[
     "handler",
     "stuck_handler",
+    "crash",
     "retry",
     "breaker",
     "brake",
@@ -40,9 +41,9 @@ class HoldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message for which others wait. Texts come from messages and handlers: they are untrusted."""
 
     reason: HoldUpReason
-    """What it waits for itself: its running handler, one that is past its deadline, the next attempt, a dependency that
-    is down, the failure brake, the inbox, an append, an answer, a key that may sign, its turn within a limit, a claim
-    of another worker, or a free place among the handlers."""
+    """What it waits for itself: its running handler, one that is past its deadline, its turn after workers ended while
+    they ran it, the next attempt, a dependency that is down, the failure brake, the inbox, an append, an answer, a key
+    that may sign, its turn within a limit, a claim of another worker, or a free place among the handlers."""
     topic: str
     partition: int
     offset: int

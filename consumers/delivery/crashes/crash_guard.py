@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from bus.clock import Clock, Interval
@@ -19,7 +19,16 @@ from bus.telemetry.logs import get_logger
 from bus.transports.base import Record
 from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, RecordKey
 from consumers.deadletters.records import Control, Failure, read_control
-from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordLocation, after, is_given_up
+from consumers.delivery.crashes.crash_rules import (
+    Blame,
+    CrashCount,
+    Death,
+    Mark,
+    RecordLocation,
+    after,
+    blames_of,
+    is_given_up,
+)
 from consumers.delivery.crashes.running_messages import RunningMessages
 from consumers.delivery.state.delivery import Delivery, Refused
 from consumers.delivery.state.partition import Partition
@@ -71,6 +80,8 @@ class CrashGuard:
         """The park orders of operators."""
         self.changed: Callable[[], object] = int
         """Called when crash counts or orders have changed."""
+        self._deaths: Sequence[Death] = ()
+        """Those of the last minutes, as of the last look."""
         self._forgiven: dict[RecordLocation, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MAX_SLOW)
         self._rarely = Interval(clock)
@@ -150,6 +161,7 @@ class CrashGuard:
             return
         try:
             deaths = self._process_files.count(self._clock.now_ms())
+            self._deaths = self._process_files.deaths(self._clock.now_ms() - _LATELY_MS)
             self._count(self._process_files.crash_counts())
         except OSError as error:
             self._failed(error)
@@ -161,13 +173,12 @@ class CrashGuard:
     def gone_members(self) -> set[str]:
         """Return the members of the group whose processes died lately; the group may not know yet."""
         self.look()
-        try:
-            deaths = (
-                self._process_files.deaths(self._clock.now_ms() - _LATELY_MS) if self._process_files is not None else []
-            )
-        except OSError:
-            return set()
-        return {death.member for death in deaths if death.member}
+        return {death.member for death in self._deaths if death.member}
+
+    def blames(self) -> Sequence[Blame]:
+        """Return the messages that several processes ran that died lately, as of the last look."""
+        since_ms = self._clock.now_ms() - _LATELY_MS
+        return blames_of([death for death in self._deaths if death.at_ms >= since_ms]) if self._deaths else ()
 
     def gone(self, partition: Partition) -> None:
         """Count the records of *partition*, now lost, whose judging took so long that it may have cost the session."""

@@ -11,17 +11,18 @@ it is unlikely to be a coincidence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from consumers.delivery.inbox.claim_rules import DEATHS_TO_SUSPICION, MAX_DEATHS
 
-__all__ = ["Death", "RecordLocation", "Mark", "CrashCount", "after", "is_given_up", "unexpired"]
+__all__ = ["Blame", "Death", "RecordLocation", "Mark", "CrashCount", "after", "blames_of", "is_given_up", "unexpired"]
 
 _KEPT_MS = 30 * 86_400_000
 _MAX_KEPT = 10_000
+_MAX_BLAMED = 3
 
 MarkKind: TypeAlias = Literal["handler", "inbox", "judged"]
 
@@ -72,6 +73,15 @@ class Death(msgspec.Struct, frozen=True):
     """Its name in the group."""
 
 
+class Blame(msgspec.Struct, frozen=True):
+    """A message that several processes ran when they crashed, whether or not it is the cause."""
+
+    mark: Mark
+    deaths: int
+    at_ms: int
+    """When the last of these deaths was counted."""
+
+
 class CrashCount(msgspec.Struct, frozen=True):
     """The crash count of one message."""
 
@@ -109,6 +119,15 @@ def after(crash_counts: Mapping[RecordLocation, CrashCount], death: Death) -> di
             alone = mark.kind == "judged" if judged else len(death.running) == 1
             counted[mark.key] = _counted(_standing(crash_counts.get(mark.key), mark), alone, death.at_ms)
     return counted
+
+
+def blames_of(deaths: Sequence[Death]) -> tuple[Blame, ...]:
+    """Return the messages that ran in most of *deaths*, and in two or more: an operator looks at these first."""
+    marks = {mark.key: mark for death in deaths for mark in death.running}
+    times = {key: [death.at_ms for death in deaths if any(mark.key == key for mark in death.running)] for key in marks}
+    most = max(map(len, times.values()), default=0)
+    found = [Blame(marks[key], most, max(at_ms)) for key, at_ms in times.items() if len(at_ms) == most]
+    return tuple(found[:_MAX_BLAMED]) if most >= DEATHS_TO_SUSPICION else ()
 
 
 def is_given_up(crash_count: CrashCount, redrives: int) -> bool:

@@ -52,7 +52,7 @@ class Executor:
     async def run_lane(self, lane: Lane[Delivery], slot: HandlerSlot) -> None:
         """Settle the head of *lane*, and those behind it while no other lane is ready."""
         while True:
-            slot.delivery = lane.head
+            slot.delivery, slot.ran = lane.head, False
             # Whatever code of users does for one message, from its policies to its report, begins in the worker's own
             # context, and nothing of it is left in what runs next.
             if not await self._own.drive(self._settle_head(lane, lane.head, slot)):
@@ -89,10 +89,12 @@ class Executor:
                 self._dispositions.succeeded(delivery)
             else:
                 self._policies.notify(delivery, outcome)
+                slot.settling = True
                 wait_s = await self._dispositions.settle(delivery, outcome)
         except GaveUpError:
             self._policies.notify(delivery, DROPPED)
             self._dispositions.drop(delivery)
+        slot.settling = False
         # From Python 3.12 on the traceback of its error keeps this frame: both, and the message, would wait for the
         # collector.
         outcome = verdict = DROPPED

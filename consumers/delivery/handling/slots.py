@@ -13,7 +13,7 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from bus.clock import Clock, Timer
 from bus.own_context import OwnContext
@@ -57,9 +57,12 @@ class HandlerSlot:
         "ending",
         "inside",
         "overdue_s",
+        "queue",
+        "ran",
         "released",
         "resuming",
         "seen_s",
+        "settling",
         "task",
         "waits",
         "working",
@@ -73,6 +76,12 @@ class HandlerSlot:
         self._pool = pool
         self.alone = False
         """Its run has the process for itself (`consumers.delivery.handling.exclusive`)."""
+        self.queue: Literal["", "alone", "beside"] = ""
+        """What its run waits to begin as: alone in the process, or beside others once such a run has ended."""
+        self.ran = False
+        """The handler has ended that ran for its delivery."""
+        self.settling = False
+        """The outcome of its delivery goes to the log."""
         self.inside = False
         """Whoever drives it has entered the gate for its run; else its handler is counted while it runs."""
         self.waits = 0
@@ -144,7 +153,7 @@ class HandlerSlot:
         finally:
             # No await lies between the handler's end and here, or it absorbs every cancellation: a late cut cannot hit
             # the settling.
-            self.deadline_s = math.inf
+            self.deadline_s, self.ran = math.inf, True
             gate.inside -= counted
             if noted and notes is not None:
                 notes.end(noted)

@@ -75,8 +75,9 @@ class Turns:
             return AWAIT_INBOX
         elif self._guard.crash_counts and self._guard.is_suspect(delivery):
             return await self._take_alone(lane, delivery, slot, None)
+        slot.queue = "beside"
         await self._exclusive.enter(alone=False)
-        slot.inside, slot.seen_s = True, self._clock.monotonic_s()
+        slot.queue, slot.inside, slot.seen_s = "", True, self._clock.monotonic_s()
         try:
             return await self._run(lane, delivery, slot, claim)
         finally:
@@ -95,8 +96,9 @@ class Turns:
         claim_alone: Callable[[], Awaitable[ActiveClaim | Outcome]] | None,
     ) -> Outcome:
         """Run *delivery* while no other handler runs in this process, after its claim where the inbox keeps it."""
+        slot.queue = "alone"
         await self._exclusive.enter(alone=True)
-        slot.alone = slot.inside = True
+        slot.queue, slot.alone, slot.inside = "", True, True
         try:
             claim = None if claim_alone is None else await claim_alone()
             if claim is not None and not isinstance(claim, ActiveClaim):

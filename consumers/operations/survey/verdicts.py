@@ -198,6 +198,10 @@ def _distinct(hold_ups: Sequence[HoldUp]) -> list[HoldUp]:
     found: dict[object, HoldUp] = {}
     for each in hold_ups:
         cause: object = (each.reason, each.message_type) if each.reason in _OUTSIDE else id(each)
+        if each.reason == "crash":
+            # Every worker names the same message.
+            found.setdefault((each.topic, each.partition, each.offset), each)
+            continue
         known = found.get(cause)
         found[cause] = each if known is None else msgspec.structs.replace(known, behind=known.behind + each.behind + 1)
     return list(found.values())
@@ -210,11 +214,8 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
     held_s = (now_ms - each.since_ms) / 1000
     behind = f"; {_many(each.behind, 'record waits', 'records wait')} behind it" if each.behind else ""
     match each.reason:
-        case "stuck_handler":
-            over = "" if each.until_ms is None else f" for {_age((now_ms - each.until_ms) / 1000)}"
-            text = f"{group}: {each.detail} is past its deadline{over}: {message}{behind}"
-            cure = "fix the handler, or what it calls; its worker's log has the stack. End that worker: others go on"
-            return fault("groups", text, cure)
+        case "stuck_handler" | "crash":
+            return _of_handler(group, each, now_ms, message + behind)
         case "retry":
             until = "" if each.until_ms is None else f" until {_clock_time(each.until_ms)}"
             key = f"key {each.key!r}" if each.key else "a message without a key"
@@ -245,6 +246,17 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
             return hint("groups", text, "a worker that was killed keeps its claims for inbox.lease; others wait for it")
         case _:
             return None
+
+
+def _of_handler(group: str, each: HoldUp, now_ms: int, message: str) -> CheckResult:
+    """Return the fault of a message whose handler does not end, or under which workers end."""
+    if each.reason == "crash":
+        add = f"sealbus dlq add {each.topic}/{each.partition}/{each.offset} --group {group} --why ..."
+        cure = "their logs have why they ended. It becomes a dead letter after 3 ends of a worker that runs it alone; "
+        return fault("groups", f"{group}: {each.detail}: {message}", f"{cure}at once: {add}")
+    over = "" if each.until_ms is None else f" for {_age((now_ms - each.until_ms) / 1000)}"
+    cure = "fix the handler, or what it calls; its worker's log has the stack. End that worker: others go on"
+    return fault("groups", f"{group}: {each.detail} is past its deadline{over}: {message}", cure)
 
 
 def cure_of_database(error: str, setting: str = "inbox.url", until: str = "messages wait, and none is lost") -> str:

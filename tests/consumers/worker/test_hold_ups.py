@@ -10,6 +10,7 @@ import pytest
 from bus.errors import DependencyDown, RetryLater
 from consumers.app.app import App
 from consumers.app.testing import TestBus
+from consumers.delivery.crashes.crash_rules import Blame, CrashCount, Mark, RecordLocation
 from consumers.delivery.resilience.limits import Rate
 from consumers.delivery.resilience.retry import Retry
 from consumers.worker.hold_ups import AFTER_S
@@ -125,7 +126,7 @@ async def test_nothing_is_told_of_a_partition_whose_commit_moves() -> None:
     async with held(handle).test() as bus:
         for number in range(20):
             await bus.publish(Job(number))
-            assert await looked(bus, 1) == ()
+            assert await looked(bus, 2) == ()
 
 
 async def test_what_is_settled_is_told_no_longer_and_its_gauge_falls() -> None:
@@ -184,3 +185,61 @@ def test_a_card_carries_the_longest_ten_and_cuts_their_texts() -> None:
     read = of_card(on_card(many))
     assert [each.offset for each in read] == list(range(10))
     assert max(len(each.key) for each in read) == 400
+
+
+async def test_what_waits_until_a_suspect_has_run_alone_does_not_wait_for_the_log() -> None:
+    """Two workers ended while they ran the message: it waits until the others have ended, and later ones for it."""
+    done = asyncio.Event()
+
+    async def handle(job: Job) -> None:
+        await done.wait()
+
+    async with held(handle, timeout_s=600).test() as bus:
+        long = await bus.publish(Job(0), key="k0", ttl_s=7_200)
+        await looked(bus, 1)
+        suspect = await bus.publish(Job(3), key="k3", ttl_s=7_200)
+        place = RecordLocation(suspect.topic, suspect.partition, suspect.offset)
+        bus.workers[0].slots._guard.crash_counts = {
+            place: CrashCount(*place, name=suspect.message_id, redrives=0, starts=2, deaths=0, at_ms=0)
+        }
+        await looked(bus, 2)
+        later = await bus.publish(Job(8), key="k8", ttl_s=7_200)
+        found = {each.message_id: each.reason for each in await looked(bus, 10)}
+        done.set()
+        await bus.settle()
+    assert len({long.partition, suspect.partition, later.partition}) == 3
+    assert found == {long.message_id: "handler", suspect.message_id: "crash", later.message_id: "busy"}
+
+
+async def test_a_message_that_ran_in_two_workers_that_died_is_named_at_once_until_it_is_settled() -> None:
+    done = asyncio.Event()
+
+    async def handle(job: Job) -> None:
+        await done.wait()
+
+    async with held(handle, timeout_s=600).test() as bus:
+        worker = bus.workers[0]
+        receipt = await bus.publish(Job(0), key="k0", ttl_s=7_200)
+        mark = Mark(receipt.topic, receipt.partition, receipt.offset, receipt.message_id, 0, "inbox")
+        worker.hold_ups._blames = lambda: (Blame(mark, 2, bus.clock.now_ms()),)
+        # Before the record has come to it: it may end this worker before the next look.
+        worker.hold_ups.look()
+        (early,) = worker.hold_ups.found
+        (found,) = await looked(bus, 2)
+        for each in (early, found):
+            assert (each.reason, each.message_id, each.offset) == ("crash", receipt.message_id, receipt.offset)
+            assert each.detail == "2 workers ended while they ran it"
+        done.set()
+        await bus.settle()
+        assert await looked(bus, 2) == ()
+
+
+async def test_a_message_that_another_worker_has_is_named_only_just_after_a_death() -> None:
+    async def handle(job: Job) -> None: ...
+
+    async with held(handle).test() as bus:
+        worker, died_ms = bus.workers[0], bus.clock.now_ms()
+        mark = Mark("agents.job.asked", 0, 7, "0192f0c0-0000-7000-8000-000000000001", 0, "handler")
+        worker.hold_ups._blames = lambda: (Blame(mark, 2, died_ms),)
+        assert [each.message_type for each in await looked(bus, 5)] == ["job.asked"]
+        assert await looked(bus, 70) == ()

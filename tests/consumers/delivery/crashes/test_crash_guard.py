@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,28 @@ async def test_an_orderly_end_clears_the_crash_count_of_a_message(case: Case) ->
     assert [key.offset for key in case.guard.crash_counts] == [2]
     case.clock.advance(1.0)
     assert [key.offset for key in case.roll.crash_counts()] == [2]
+
+
+def test_the_next_worker_knows_which_message_several_processes_ran_that_died(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from consumers.deadletters.records import Control
+from consumers.delivery.crashes.process_files import ProcessFiles
+from consumers.delivery.crashes.running_messages import INBOX
+ProcessFiles(Path(sys.argv[1])).join(4, "child").begin(Control("agents.a", 0, 7), "poison", INBOX)
+os._exit(9)
+"""
+    clock = ManualClock()
+    guard = CrashGuard(ProcessFiles(tmp_path), clock)
+    told = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+        guard.look()
+        told.append([(blame.mark.name, blame.deaths) for blame in guard.blames()])
+    assert told == [[], [("poison", 2)]]
+    clock.advance(301)
+    assert guard.blames() == ()
 
 
 def test_an_unwritable_crash_directory_is_only_logged(tmp_path: Path) -> None:

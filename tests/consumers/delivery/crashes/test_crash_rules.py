@@ -10,6 +10,7 @@ from consumers.delivery.crashes.crash_rules import (
     Mark,
     RecordLocation,
     after,
+    blames_of,
     is_given_up,
     unexpired,
 )
@@ -75,3 +76,12 @@ def test_what_is_old_is_forgotten() -> None:
     crash_counts = tolled((mark(1),))
     assert unexpired(crash_counts, NOW_MS + 29 * 86_400_000) == crash_counts
     assert unexpired(crash_counts, NOW_MS + 31 * 86_400_000) == {}
+
+
+def test_the_messages_that_ran_in_most_of_several_deaths_are_blamed_whatever_kind_they_are() -> None:
+    first, second = Death(1, NOW_MS, (mark(1, "inbox"), mark(2))), Death(2, NOW_MS + 9, (mark(1, "inbox"), mark(3)))
+    assert blames_of([first]) == ()
+    (blame,) = blames_of([first, second, Death(3, NOW_MS + 20, ())])
+    assert (blame.mark.name, blame.deaths, blame.at_ms) == ("id-1", 2, NOW_MS + 9)
+    whole = [Death(pid, NOW_MS, tuple(mark(offset) for offset in range(100))) for pid in (1, 2)]
+    assert len(blames_of(whole)) == 3

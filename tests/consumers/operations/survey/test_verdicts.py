@@ -101,6 +101,7 @@ def test_a_handler_within_its_deadline_is_not_accused(reason: str) -> None:
         ("breaker", "groups"),
         ("brake", "groups"),
         ("append", "groups"),
+        ("crash", "groups"),
         ("inbox", "inbox"),
         ("key", "keys"),
     ],
@@ -112,8 +113,15 @@ def test_what_holds_a_group_up_is_told_instead_of_a_guess(reason: str, area: str
     assert "report no reason" not in found.text
 
 
+def test_a_message_that_ended_workers_is_named_once_however_many_workers_report_it() -> None:
+    (found,) = verdict(group(lag=3, hold_ups=(held("crash", detail="2 workers ended while they ran it"),) * 2))
+    for part in ("2 workers ended while they ran it", "0192f0c0-0000-7000-8000-000000000001", "77 records"):
+        assert part in found.text
+    assert "sealbus dlq add agents.job.run/2/41 --group worker-svc" in found.cure
+
+
 def test_what_a_card_names_and_the_group_has_committed_holds_nothing_up() -> None:
-    location, each = ("agents.job.run", 2), held("retry")
+    location, each = ("agents.job.run", 2), held("crash")
     for committed, count in ((41, 1), (42, 0)):
         info = GroupInfo(name="worker-svc", members={"m": (location,)}, committed={location: committed})
         state = state_of_group(info, {location: PartitionRange(0, 50)}, hold_ups=[each])
