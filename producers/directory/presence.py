@@ -51,6 +51,8 @@ FORGET_AFTER: Final = 10.0
 """An instance that is silent for so many times `healthy_s` is forgotten."""
 _SILENT: Final = 0.7
 """An instance that is silent for this share of `healthy_s`, two heartbeats, is called silent."""
+_STEADY: Final = 3.0
+"""An agent that has lost no instance for so many times `healthy_s` is steady again."""
 _OFFSETS: Final = 3
 _AT_A_STEP: Final = 64
 _NEVER: Final = float("-inf")
@@ -180,6 +182,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Instances that fell silent in the last minutes without a goodbye, and that no later one replaces."""
     silent: int = 0
     """All that fell silent so."""
+    is_steady: bool = True
+    """Whether the last one of them fell silent some time ago."""
     memory_mb: float | None = None
     """What the process of its largest live instance uses, in megabytes; None: it does not say."""
     memory_limit_mb: float | None = None
@@ -436,6 +440,8 @@ class Presence:
         silent = [each for each in present if each.heard_s is not None and each.heard_s < now_s - silence_s]
         heard = [each for each in present if each.heard_s is not None and each.heard_s >= now_s - silence_s]
         until_s = min([until_s, *[(each.heard_s or 0.0) + silence_s for each in heard]])
+        steady_s = max([_heard_s(each) for each in silent], default=_NEVER) + _STEADY * self._healthy_s
+        until_s = until_s if now_s >= steady_s else min(until_s, steady_s)
         largest = max(heard, key=_memory, default=None)
         known = well or present or list(agent.instances.values())
         # The newest card is that of the code that runs now.
@@ -473,7 +479,8 @@ class Presence:
             versions=tuple(sorted({each.card.version for each in well if each.card is not None})),
             sealbus_versions=tuple(sorted({each.sealbus_version for each in well if each.sealbus_version})),
             silent=len(silent),
-            lost=_not_replaced(silent, heard),
+            is_steady=now_s >= steady_s,
+            lost=_not_replaced(silent, agent.instances.values()) if silent else 0,
             clock_offset_s=max([each.clock_offset_s for each in heard], key=abs, default=0.0),
             memory_mb=None if largest is None else largest.memory_mb,
             memory_limit_mb=None if largest is None else largest.memory_limit_mb,
@@ -553,9 +560,12 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float, late_s: float) -> AgentE
     return entry
 
 
-def _not_replaced(silent: Sequence[Instance], heard: Sequence[Instance]) -> int:
-    """Return how many of the *silent* instances have no successor among those *heard*: one that began after it."""
-    begun_s = sorted(each.first_s for each in heard)
+def _not_replaced(silent: Sequence[Instance], known: Iterable[Instance]) -> int:
+    """Return how many of the *silent* instances have no successor among those *known*: one that began after it.
+
+    A successor may have ended since, in order, or as the next one that fell silent.
+    """
+    begun_s = sorted(each.first_s for each in known)
     left = 0
     for each in sorted(silent, key=_heard_s):
         successor = next((at for at, first_s in enumerate(begun_s) if first_s > _heard_s(each)), None)

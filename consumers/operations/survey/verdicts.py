@@ -369,8 +369,11 @@ def _of_workers(agent: AgentEntry) -> Iterator[CheckResult]:
     """Check the memory of an agent's workers, and those that fell silent."""
     if agent.silent >= _LOST:
         others = f"; {agent.lost} of them were not replaced" if agent.lost else ": it starts again and again"
+        is_over = agent.is_steady and not agent.lost
+        others = ", and were replaced" if is_over else others
         text = f"{agent.silent} workers of {agent.agent_id} fell silent without a goodbye in the last minutes{others}"
-        yield fault("agents", text, "its log has why it ends; exit code 137: killed; dmesg has it if memory ran out")
+        cure = "its log has why it ends; exit code 137: killed; dmesg has it if memory ran out"
+        yield (hint if is_over else fault)("agents", text, cure)
     elif agent.lost:
         lost = _many(agent.lost, "worker", "workers")
         text = f"{lost} of {agent.agent_id} fell silent without a goodbye, and no other has begun since"

@@ -342,6 +342,38 @@ def test_a_silent_instance_is_lost_until_a_later_one_replaces_it() -> None:
     assert (found.lost, found.silent) == (0, 1)
 
 
+def lost(presence: Presence, now_s: float) -> tuple[int, int]:
+    found = presence.entry("a@svc", now_s)
+    assert found is not None
+    return found.lost, found.silent
+
+
+def test_a_worker_that_is_started_again_and_again_is_one_that_was_replaced() -> None:
+    presence = Presence(35.0)
+    for at_s in range(0, 100, 20):
+        timed_beat(presence, f"killed at {at_s}", at_s)
+    assert lost(presence, 130) == (1, 5)
+    timed_beat(presence, "stays", 131)
+    assert lost(presence, 132) == (0, 5)
+    told = []
+    for now_s in (132, 180, 186, 200):
+        timed_beat(presence, "stays", now_s)
+        found = presence.entry("a@svc", now_s)
+        told.append(found is not None and found.is_steady)
+    assert told == [False, False, True, True]
+
+
+def test_a_later_worker_that_has_ended_in_order_since_has_replaced_one_too() -> None:
+    presence = Presence(35.0)
+    timed_beat(presence, "killed", 0)
+    timed_beat(presence, "next", 50)
+    leave(presence, "next", 70)
+    assert lost(presence, 80) == (0, 1)
+    # One that ended before has replaced nobody.
+    timed_beat(presence, "killed, too", 90)
+    assert lost(presence, 120) == (1, 2)
+
+
 def test_one_heartbeat_that_was_long_under_way_says_nothing_about_a_clock() -> None:
     presence = Presence(35.0)
     for number, offset_s in enumerate((-0.1, -0.1, -40.0)):

@@ -229,7 +229,13 @@ def agent(**members: Any) -> AgentEntry:
         ({"memory_mb": 428.0, "grown_mb": 20.0}, "ok", "1 healthy"),
         ({"lost": 1, "silent": 1}, "fault", "1 worker of worker@svc fell silent without a goodbye, and no other"),
         ({"lost": 0, "silent": 1}, "ok", "1 healthy"),
-        ({"lost": 0, "silent": 4}, "fault", "starts again and again"),
+        ({"lost": 0, "silent": 4, "is_steady": False}, "fault", "starts again and again"),
+        (
+            {"lost": 0, "silent": 4},
+            "hint",
+            "silent without a goodbye in the last minutes, and were replaced",
+        ),
+        ({"lost": 1, "silent": 4}, "fault", "1 of them were not replaced"),
     ],
 )
 def test_memory_and_lost_workers_are_told(members: dict[str, Any], state: str, part: str) -> None:
