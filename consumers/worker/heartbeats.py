@@ -31,7 +31,7 @@ from consumers.delivery.declaration import Declaration
 from consumers.delivery.state.delivery import Accepted
 from producers.directory.card_schemas import schema_texts
 from producers.directory.hold_ups import HoldUp, on_card
-from producers.directory.presence import MAX_DOING
+from producers.directory.presence import MAX_DOING, member_on_card
 from producers.directory.view import record_key
 from producers.publisher import Publisher
 from producers.sealing.options import Outgoing
@@ -113,6 +113,8 @@ class HeartbeatSender:
         clock: Clock,
         progress: Callable[[], WorkProgress],
         learn: Callable[[int], None] = lambda _: None,
+        member: str = "",
+        inbox: str = "",
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._app = app
@@ -122,6 +124,7 @@ class HeartbeatSender:
         self._progress = progress
         self._learn = learn
         """Hears the log's time of a beat just now: an idle worker would not notice that its clock is wrong."""
+        self._member = member_on_card(member, inbox)
         self._randomness = randomness
         self._session = uuid7(clock.now_ms(), os.urandom(10))
         origin = publisher.sealer.origin
@@ -156,7 +159,7 @@ class HeartbeatSender:
             # Readers forget who is silent for long, and the card with it.
             is_due = now_s - carded_s >= _CARD_AGAIN_S or now_s - heard_s > healthy_s
             progress = self._progress()
-            card = card_of(self._app, progress.missing, self._schemas, progress.hold_ups)
+            card = card_of(self._app, progress.missing, self._schemas, progress.hold_ups, self._member)
             if (is_due or progress.news != news) and await self._send(AgentHandshake(agent_card=card), "_directory"):
                 carded_s, news = self._clock.monotonic_s(), progress.news
             self._cpu = self._processors.look()
@@ -211,9 +214,10 @@ def card_of(
     missing: Sequence[str] = (),
     schemas: Mapping[str, str] = MappingProxyType({}),
     hold_ups: Sequence[HoldUp] = (),
+    member: Mapping[str, str] = MappingProxyType({}),
 ) -> AgentCard:
-    """Return the card of *app*: its identity, its types, versions and *schemas*, the *missing* topics it waits for, and
-    the messages for which others wait.
+    """Return the card of *app*: its identity, its types, versions and *schemas*, the *missing* topics it waits for, the
+    messages for which others wait, and which *member* of its group sends it.
     """
     kinds = [subscription.kind for subscription in app.subscriptions.values()]
     accepts = sorted(
@@ -235,6 +239,7 @@ def card_of(
             "missing": list(missing[:_MAX_MISSING]),
             "hold_ups": on_card(hold_ups),
             "sealbus": versions()[0],
+            **member,
         }
         | ({} if (limit := memory_limit_mb()) is None else {"memory_limit_mb": round(limit)})
         | ({"schemas": dict(schemas)} if schemas else {}),

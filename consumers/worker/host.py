@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,6 +36,7 @@ from consumers.delivery.group_plan import make_plan
 from consumers.delivery.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
 from consumers.delivery.handling.slots import RunningHandler
 from consumers.delivery.inbox.open import choose_inbox, has_inbox
+from consumers.delivery.inbox.store_mark import mark_of_store, members_elsewhere
 from consumers.processes.sagas.subscriptions import mail_subscriptions
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.health import WorkerSigns, answer_probe
@@ -58,6 +59,8 @@ __all__ = [
     "stop_hosts",
     "trusting",
 ]
+
+_MAX_MEMBERS: Final = 10
 
 _log = get_logger("process")
 
@@ -152,6 +155,8 @@ class Host:
         orders = await _orders(self._transport, settings, app.group, guard)
         await worker.start(create_topics=creates_topics(settings, self._transport.features))
         self._worker = worker
+        mark = await mark_of_store(worker.inbox)
+        await self._warn_of_other_inboxes(worker)
 
         def ordered(known: Mapping[RecordKey, ParkOrder]) -> None:
             guard.ordered(known)
@@ -159,10 +164,31 @@ class Host:
 
         self._following = asyncio.get_running_loop().create_task(follow_orders(orders, ordered, self._clock))
         if settings.directory.enabled:
-            self._beacon = self._make_beacon(worker)
+            self._beacon = self._make_beacon(worker, member, mark)
             self._beacon.start()
 
-    def _make_beacon(self, worker: Worker) -> HeartbeatSender:
+    async def _warn_of_other_inboxes(self, worker: Worker) -> None:
+        """Warn where members of the group do not use the inbox of *worker*, which this machine alone sees."""
+        inbox, admin, settings = worker.inbox, self._transport.admin, self._settings
+        if inbox is None or inbox.shared or not settings.bus.url.startswith("kafka://"):
+            return
+        try:
+            infos = await NamespaceGroups(admin, settings.bus.namespace).infos()
+            members = [name for info in infos if info.name == self._app.group for name in info.members]
+            others = await members_elsewhere(inbox, members)
+        except BusError as error:
+            _log.info("process.members_unseen", error=str(error))
+            return
+        if others:
+            _log.warning(
+                "process.inboxes_differ",
+                group=self._app.group,
+                members=list(others[:_MAX_MEMBERS]),
+                detail="inbox.local is true, and these members have never opened this inbox: what one has handled or "
+                "keeps for an approval is unknown to the other; give all of them one inbox.url",
+            )
+
+    def _make_beacon(self, worker: Worker, member: str, mark: str) -> HeartbeatSender:
         window = RunWindow(self._metrics, self._app.group)
 
         def progress() -> WorkProgress:
@@ -185,7 +211,14 @@ class Host:
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
         return HeartbeatSender(
-            self._app, publisher, self._settings, clock=self._clock, progress=progress, learn=worker.learn_time
+            self._app,
+            publisher,
+            self._settings,
+            clock=self._clock,
+            progress=progress,
+            learn=worker.learn_time,
+            member=member,
+            inbox=mark,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -10,16 +10,17 @@ live agents, new ones are dropped and counted.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from bus.protocol.identifiers import is_message_type
+from bus.protocol.identifiers import is_message_type, uuid7_ms
 from bus.topics.names import read_topic
 from bus.vocabulary.agent import CurrentTask, RecentRuns
 from bus.vocabulary.parts import AgentCard
@@ -31,16 +32,21 @@ __all__ = [
     "NO_WORK",
     "AgentEntry",
     "DirectorySize",
+    "GroupMember",
     "Health",
     "Instance",
     "Presence",
     "PresenceLimits",
     "Work",
     "accepts_version",
+    "member_of_card",
+    "member_on_card",
 ]
 
 _MAX_TYPES: Final = 256
 _MAX_VERSION: Final = 64
+_MEMBER_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_MARK: Final = re.compile(r"[0-9a-z]{1,16}")
 MAX_DOING: Final = 8
 """Maximum tasks in one heartbeat: it is small, and the longest ones matter."""
 _MAX_DOING: Final = 64
@@ -58,6 +64,20 @@ _AT_A_STEP: Final = 64
 _NEVER: Final = float("-inf")
 _ALWAYS: Final = float("inf")
 _carded: Final = attrgetter("carded_ms")
+
+
+class GroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One worker of an agent, by its card. An older card lacks parts of it, which are then not known."""
+
+    group: str
+    name: str = ""
+    """Its member name in the group: host, process, and some digits; empty: not known."""
+    inbox: str = ""
+    """The mark of its inbox (`consumers.delivery.inbox.store_mark`); empty: not known."""
+    handled: tuple[str, ...] = ()
+    """The message types that it handles, sorted."""
+    since_ms: int | None = None
+    """When it began, by its own clock, Unix time in milliseconds; None: not known."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -114,6 +134,8 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     """The consumer group of which it is a member, by its card."""
     hold_ups: tuple[HoldUp, ...] = ()
     """The messages for which others wait, by its card."""
+    member: GroupMember | None = None
+    """What it is in its group, by its card."""
     card_bytes: int = 0
     carded_ms: int = -1
     heard_s: float | None = None
@@ -194,6 +216,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """By how much that process has grown since it was first heard."""
     hold_ups: tuple[tuple[str, HoldUp], ...] = ()
     """By group, the messages for which others wait, as its live instances say."""
+    members: tuple[GroupMember, ...] = ()
+    """Its live instances as members of their groups, by their cards."""
     doing: tuple[CurrentTask, ...] = ()
     """What handlers of its healthy instances run for, as of their last heartbeats: the longest first, at most 8 of each
     instance and 64 in all."""
@@ -300,6 +324,7 @@ class Presence:
         group = card.metadata.get("group")
         instance.group = group if isinstance(group, str) else ""
         instance.hold_ups = of_card(card.metadata.get("hold_ups"))
+        instance.member = member_of_card(card, session)
         version = card.metadata.get("sealbus")
         instance.sealbus_version = version[:_MAX_VERSION] if isinstance(version, str) else ""
         limit = card.metadata.get("memory_limit_mb")
@@ -472,6 +497,7 @@ class Presence:
             missing=_united([each.missing for each in well]),
             unwell=unwell,
             hold_ups=tuple([(each.group, found) for each in heard for found in each.hold_ups]),
+            members=tuple([each.member for each in heard if each.member is not None]),
             doing=_longest(well),
             places=_sum([each.places for each in well]),
             busy=_sum([each.busy for each in well]),
@@ -628,3 +654,27 @@ def accepts_version(ranges: Iterable[str], message_type: str, version: str) -> b
         if len(parts) == 1 or (len(parts) == 2 and minor >= parts[1]) or parts == [major, minor, patch]:  # noqa: PLR2004
             return True
     return False
+
+
+def member_on_card(name: str, inbox: str) -> dict[str, str]:
+    """Return what a card says of its worker, without what is not known."""
+    return {key: value for key, value in (("member", name), ("inbox", inbox)) if value}
+
+
+def member_of_card(card: AgentCard, session: str) -> GroupMember | None:
+    """Return the worker that sends *card* in *session*; None where the card names no group."""
+    told: Mapping[str, Any] = card.metadata
+    group = _legal(told.get("group"), _MEMBER_NAME)
+    if not group:
+        return None
+    return GroupMember(
+        group=group,
+        name=_legal(told.get("member"), _MEMBER_NAME),
+        inbox=_legal(told.get("inbox"), _MARK),
+        handled=tuple(sorted({each.partition("@")[0] for each in card.accepts})[:_MAX_TYPES]),
+        since_ms=uuid7_ms(session),
+    )
+
+
+def _legal(value: object, form: re.Pattern[str]) -> str:
+    return value if isinstance(value, str) and form.fullmatch(value) else ""

@@ -30,7 +30,7 @@ _SOURCES: Final = {
     "policy": "the policy file",
     "processes": "the inbox",
     "python": "this machine",
-    "settings": "the settings",
+    "settings": "the settings, and the cards of workers",
     "topics": "the topics and their settings",
 }
 CHECK_AREAS: Final = tuple(_SOURCES)

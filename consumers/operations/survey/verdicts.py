@@ -15,6 +15,7 @@ import msgspec
 from bus.topics.names import message_topic
 from consumers.operations.survey.drift import of_changes
 from consumers.operations.survey.group_state import GroupState
+from consumers.operations.survey.member_verdicts import of_members
 from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown
 from consumers.operations.survey.survey import Survey
 from producers.directory.hold_ups import HoldUp
@@ -88,6 +89,7 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
     yield from _of_letters(survey)
     yield from _of_work(survey)
     yield from _of_agents(survey)
+    yield from of_members(survey.agents)
     yield from _of_audit(survey)
 
 

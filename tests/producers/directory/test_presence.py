@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus.protocol.identifiers import uuid7
 from bus.vocabulary.agent import CurrentTask
 from bus.vocabulary.parts import AgentCard
 from producers.directory.presence import Presence, PresenceLimits, Work, accepts_version
@@ -386,3 +387,20 @@ def test_one_heartbeat_that_was_long_under_way_says_nothing_about_a_clock() -> N
     found = presence.entry("a@svc", 51)
     assert found is not None
     assert found.clock_offset_s == -30.0
+
+
+def test_a_card_tells_which_member_of_which_group_sends_it_as_far_as_its_version_does() -> None:
+    presence = Presence(35.0)
+    started_ms = 1_700_000_000_000
+    told = {"group": "shop-svc", "member": "host-1-0a", "inbox": "0000000f"}
+    hostile = {"group": "shop-svc", "member": "\x1b[31m", "inbox": ["0"]}
+    for session, metadata in ((uuid7(started_ms, bytes(10)), told), ("older", {"group": "shop-svc"}), ("h", hostile)):
+        show(presence, session, msgspec.structs.replace(card("a@svc", "b.c@1", "b.a@2"), metadata=metadata), 1.0)
+        beat(presence, session, 2.0)
+    show(presence, "silent", msgspec.structs.replace(card("a@svc"), metadata=told), 1.0)
+    entry = presence.entry("a@svc", 3.0)
+    assert entry is not None
+    first, older, other = entry.members
+    assert (first.group, first.name, first.inbox, first.since_ms) == ("shop-svc", "host-1-0a", "0000000f", started_ms)
+    assert first.handled == ("b.a", "b.c")
+    assert (older.name, older.inbox, older.since_ms) == (other.name, other.inbox, other.since_ms) == ("", "", None)
