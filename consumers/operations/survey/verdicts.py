@@ -89,7 +89,7 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
     yield from _of_letters(survey)
     yield from _of_work(survey)
     yield from _of_agents(survey)
-    yield from of_members(survey.agents)
+    yield from of_members(survey.agents, survey.taken_ms)
     yield from _of_audit(survey)
 
 
