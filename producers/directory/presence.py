@@ -37,6 +37,7 @@ __all__ = [
     "Instance",
     "Presence",
     "PresenceLimits",
+    "RefusedRecords",
     "Work",
     "accepts_version",
     "member_of_card",
@@ -103,6 +104,15 @@ class PresenceLimits(msgspec.Struct, frozen=True, kw_only=True):
     card_bytes_of_agent: int = 1_048_576
 
 
+class RefusedRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """Cards and heartbeats that a gate refused for one reason, and that name one sender."""
+
+    reason: str
+    agent_id: str
+    """The sender by the records' keys, which nothing proves; empty: no legal id."""
+    count: int
+
+
 class DirectorySize(msgspec.Struct, frozen=True, kw_only=True):
     """The size of a directory, and the records it has dropped."""
 
@@ -110,8 +120,8 @@ class DirectorySize(msgspec.Struct, frozen=True, kw_only=True):
     instances: int = 0
     refused: int = 0
     """Records that a gate refused."""
-    refused_lately: tuple[tuple[str, int], ...] = ()
-    """By reason, how many of them came within the last minute, most first."""
+    refused_lately: tuple[RefusedRecords, ...] = ()
+    """Those that came within the last minute, most first."""
     dropped: int = 0
     """Records for which there was no place."""
 

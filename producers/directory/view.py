@@ -21,6 +21,7 @@ from bus.own_context import OwnContext
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, RiskClass, payload_type
 from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import is_text_id
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import parse_ms
@@ -31,7 +32,15 @@ from bus.trust.admission import Admission, Party
 from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from producers.directory.card_schemas import CardSchemas, without_schemas
-from producers.directory.presence import AgentEntry, DirectorySize, Presence, PresenceLimits, Work, accepts_version
+from producers.directory.presence import (
+    AgentEntry,
+    DirectorySize,
+    Presence,
+    PresenceLimits,
+    RefusedRecords,
+    Work,
+    accepts_version,
+)
 from producers.outcomes import PublishRejected
 
 __all__ = ["AgentEntry", "Directory", "DirectoryChange", "record_key"]
@@ -40,7 +49,7 @@ _PAUSE_S: Final = 0.5
 _PROBE_S: Final = 5.0
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 4 * 1_048_576
-_LATELY_S, _MAX_REFUSALS = 60.0, 10_000
+_LATELY_S, _MAX_REFUSALS, _MAX_REFUSED = 60.0, 10_000, 100
 _MAX_BYTES: Final = 65_536
 """Maximum size of one card or heartbeat."""
 _LONGEST_MS: Final = 86_400_000 + gates.SKEW_TOLERANCE_MS
@@ -114,8 +123,8 @@ class Directory:
         self._following: asyncio.Task[None] | None = None
         self.refused = 0
         """Rejected cards and heartbeats."""
-        self._refusals: deque[tuple[float, str]] = deque(maxlen=_MAX_REFUSALS)
-        """When the last of them came, on the monotonic clock, and why they were rejected."""
+        self._refusals: deque[tuple[float, str, str]] = deque(maxlen=_MAX_REFUSALS)
+        """When the last of them came, on the monotonic clock, why they were rejected, and whom they name as sender."""
 
     @property
     def size(self) -> DirectorySize:
@@ -129,9 +138,13 @@ class Directory:
             dropped=presence.dropped,
         )
 
-    def _refused_lately(self) -> tuple[tuple[str, int], ...]:
+    def _refused_lately(self) -> tuple[RefusedRecords, ...]:
         since_s = self._clock.monotonic_s() - _LATELY_S
-        return tuple(Counter(reason for at_s, reason in self._refusals if at_s >= since_s).most_common())
+        counts = Counter((reason, agent_id) for at_s, reason, agent_id in self._refusals if at_s >= since_s)
+        return tuple(
+            RefusedRecords(reason=reason, agent_id=agent_id, count=count)
+            for (reason, agent_id), count in counts.most_common(_MAX_REFUSED)
+        )
 
     async def find(
         self,
@@ -341,7 +354,7 @@ class Directory:
             message, payload = self._believed(record)
         except ContractError as error:
             self.refused += 1
-            self._refusals.append((at_s, error.reason))
+            self._refusals.append((at_s, error.reason, _named_by(record.key)))
             return
         sender, sealed_ms = message.metadata.sender, parse_ms(message.metadata.timestamp) or 0
         agent_id, session = sender.id or "", sender.session_id or ""
@@ -407,6 +420,12 @@ def _kind_of(message: Message) -> PayloadType:
 def record_key(agent_id: str, session: str) -> bytes:
     """Return the record key of an instance's cards and heartbeats."""
     return f"{agent_id}#{session}".encode()
+
+
+def _named_by(key: bytes | None) -> str:
+    """Return the agent that the record key *key* names; empty where it is no legal id."""
+    name = (key or b"").partition(b"#")[0].decode("utf-8", "replace")
+    return name if is_text_id(name) else ""
 
 
 def _rejected(text: str) -> PublishRejected:

@@ -19,7 +19,7 @@ from consumers.operations.survey.member_verdicts import of_members
 from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown
 from consumers.operations.survey.survey import Survey
 from producers.directory.hold_ups import HoldUp
-from producers.directory.presence import AgentEntry
+from producers.directory.presence import AgentEntry, RefusedRecords
 
 __all__ = [
     "BEHIND_S",
@@ -42,6 +42,11 @@ _MAX_SKEW_S: Final = 2.0
 _WORKER_SKEW_S: Final = 5.0
 """A heartbeat may be under way for some seconds between its seal and its place in the log."""
 _SLOW_S: Final = 0.4
+_KEY_CURE: Final = "sealbus key list; give the program its new private key"
+_KEY_CURES: Final = {
+    "key_unknown": "put its public key among the trusted ones: sealbus key export, into the file that trust.keys "
+    "names; or give the program a private key whose public one is there"
+}
 """An append that takes longer on average slows down every publish and commit."""
 STILL_S: Final = 20.0
 HELD_S: Final = 20.0
@@ -345,21 +350,19 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
             yield fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
     if (more := len(ill) - _MAX_AGENTS) > 0:
         yield fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agent list")
-    for agent in survey.agents[:_MAX_AGENTS]:
-        yield from _of_workers(agent)
     size = survey.directory
+    # Nothing that they report is believed: whether they are silent is not known.
+    unbelieved = {each.agent_id for each in size.refused_lately if each.reason.startswith("key_")}
+    for agent in survey.agents[:_MAX_AGENTS]:
+        if agent.agent_id not in unbelieved:
+            yield from _of_silent(agent)
+        yield from _of_workers(agent)
     if size.dropped:
         text = f"{size.dropped:,} cards and heartbeats found no place: {size.agents:,} agents are known"
         yield hint(
             "agents", text, "raise directory.max_agents, or find the sender of invented names: sealbus agent list"
         )
-    for reason, count in size.refused_lately:
-        text = f"{count:,} cards and heartbeats were rejected within the last minute: {reason}"
-        if reason.startswith("key_"):
-            cure = "sealbus key list; give the program its new private key"
-        else:
-            cure = "compare the clocks of the workers; check who may write to the topics _directory and _heartbeats"
-        yield hint("agents", text, cure)
+    yield from _of_refused(size.refused_lately, {agent.agent_id for agent in survey.agents if agent.silent})
     healthy = sum(agent.is_healthy for agent in survey.agents)
     if survey.agents:
         yield ok("agents", f"{healthy} healthy")
@@ -367,8 +370,29 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
         yield unknown("agents", "no worker is there that announces itself (directory.enabled)")
 
 
-def _of_workers(agent: AgentEntry) -> Iterator[CheckResult]:
-    """Check the memory of an agent's workers, and those that fell silent."""
+def _of_refused(refused: Sequence[RefusedRecords], silent: Collection[str]) -> Iterator[CheckResult]:
+    """Check the cards and heartbeats that were rejected; of *silent* agents a worker is not heard any more."""
+    by_reason: dict[str, list[RefusedRecords]] = {}
+    for each in refused:
+        by_reason.setdefault(each.reason, []).append(each)
+    for reason, found in by_reason.items():
+        named = [each.agent_id for each in found if each.agent_id]
+        whose = f" that name {', '.join(named[:_FEW])}{', ...' if len(named) > _FEW else ''} as sender" if named else ""
+        count = sum(each.count for each in found)
+        text = f"{count:,} cards and heartbeats{whose} were rejected within the last minute: {reason}"
+        if reason.startswith("key_"):
+            unheard = any(name in silent for name in named)
+            text += ": what its workers report counts for nothing here" if unheard else ""
+            yield (fault if unheard else hint)("agents", text, _KEY_CURES.get(reason, _KEY_CURE))
+        elif reason == "expired":
+            cure = "the log or the worker stood still for a while; if it goes on, compare the clocks of the workers"
+            yield hint("agents", text, cure)
+        else:
+            yield hint("agents", text, "check who may write to the topics _directory and _heartbeats")
+
+
+def _of_silent(agent: AgentEntry) -> Iterator[CheckResult]:
+    """Check the workers of an agent that fell silent."""
     if agent.silent >= _LOST:
         others = f"; {agent.lost} of them were not replaced" if agent.lost else ": it starts again and again"
         is_over = agent.is_steady and not agent.lost
@@ -384,6 +408,10 @@ def _of_workers(agent: AgentEntry) -> Iterator[CheckResult]:
             "/healthz/live, and at the log of its host"
         )
         yield fault("agents", text, cure)
+
+
+def _of_workers(agent: AgentEntry) -> Iterator[CheckResult]:
+    """Check clock and memory of an agent's workers."""
     if abs(agent.clock_offset_s) > _WORKER_SKEW_S:
         side = "ahead of" if agent.clock_offset_s > 0 else "behind"
         text = f"the clock of a worker of {agent.agent_id} is {abs(agent.clock_offset_s):.0f} s {side} the log's"

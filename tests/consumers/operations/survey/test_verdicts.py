@@ -21,7 +21,7 @@ from consumers.operations.survey.topics_view import TopicsView, UnreadTopic, har
 from consumers.operations.survey.verdicts import DECIDED, of_group, of_log, of_survey, of_topics
 from consumers.processes.sagas.process import Process
 from producers.directory.hold_ups import HoldUp
-from producers.directory.presence import AgentEntry, DirectorySize
+from producers.directory.presence import AgentEntry, DirectorySize, RefusedRecords
 
 NOW_MS = 1_800_000_000_000
 
@@ -368,11 +368,25 @@ def test_what_a_person_has_rejected_is_no_fault() -> None:
 
 
 def test_refused_heartbeats_are_told_with_their_reason_and_only_while_they_come() -> None:
-    size = DirectorySize(refused=500, refused_lately=(("key_revoked", 3),))
+    size = DirectorySize(
+        refused=500, refused_lately=(RefusedRecords(reason="key_revoked", agent_id="eve@svc", count=3),)
+    )
     texts = [each.text for each in of_survey(survey(directory=size)) if each.area == "agents"]
-    assert "3 cards and heartbeats were rejected within the last minute: key_revoked" in texts
+    named = "3 cards and heartbeats that name eve@svc as sender were rejected within the last minute: key_revoked"
+    assert named in texts
     quiet = [each.text for each in of_survey(survey(directory=DirectorySize(refused=500)))]
     assert not [text for text in quiet if "rejected" in text]
+
+
+def test_an_agent_whose_heartbeats_nobody_believes_is_not_said_to_have_died() -> None:
+    refused = (RefusedRecords(reason="key_unknown", agent_id="worker@svc", count=5),)
+    found = of_survey(
+        survey(agents=(agent(silent=1, lost=1),), directory=DirectorySize(refused=5, refused_lately=refused))
+    )
+    told = [each for each in found if each.area == "agents" and each.state == "fault"]
+    text = "5 cards and heartbeats that name worker@svc as sender were rejected within the last minute: key_unknown"
+    assert [each.text for each in told] == [f"{text}: what its workers report counts for nothing here"]
+    assert "sealbus key export" in told[0].cure
 
 
 def test_a_namespace_that_no_audit_records_is_not_called_recorded() -> None:
