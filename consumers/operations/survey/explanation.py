@@ -38,7 +38,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename={"place": "l
 
     message_id: str
     state: str
-    """sent, answered, retried, redriven, parked, dismissed or dead."""
+    """sent, answered, retried, held, redriven, parked, dismissed or dead."""
     text: str
     passes: str = ""
     """The condition under which it would have passed."""
@@ -72,6 +72,7 @@ def explain_message(
         sentences.append(f"It was put off {len(retried)} times, last in {retried[-1].place}.")
     if not letters:
         state = "answered" if answers else "retried" if retried else "sent"
+        state = "held" if any(each.state == "held" for each in groups or ()) else state
         sentences += [_answered(copy) for copy in answers[:3]]
         sentences += _of_groups(groups, until)
         return Explanation(message_id=message_id, state=state, text=" ".join(sentences), groups=groups or ())

@@ -1,12 +1,13 @@
-"""GroupVerdict: the outcome of one message in each group: done, skipped, dead, waits, or not subscribed. Pure.
+"""GroupVerdict: the outcome of one message in each group: done, held, skipped, dead, waits, or not subscribed. Pure.
 
-It is computed from the log: committed offsets, and the dead letters, retries and redrives of the message.
+It is computed from the log: committed offsets, and the dead letters, retries, redrives and approvals of the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,10 +17,13 @@ from consumers.deadletters.letter_state import LetterState, state_of
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
 from consumers.operations.survey.group_state import topics_of
+from consumers.processes.approvals.held_runs import HeldRun
 
 __all__ = ["GroupVerdict", "VerdictState", "group_verdicts", "group_sentences"]
 
-VerdictState: TypeAlias = Literal["done", "waits", "dead", "skipped", "not subscribed"]
+VerdictState: TypeAlias = Literal["done", "held", "waits", "dead", "skipped", "not subscribed"]
+
+_DIGITS: Final = 12
 
 
 class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, rename={"place": "location"}):
@@ -39,16 +43,22 @@ def group_verdicts(
     infos: Iterable[GroupInfo],
     *,
     states: Mapping[str, LetterState],
+    held: Mapping[str, HeldRun] = MappingProxyType({}),
 ) -> tuple[GroupVerdict, ...]:
     """Return the outcome in each group of *infos* for the message whose records are among *copies*.
 
-    Groups that read its topic come first. *states* are those of its dead letters.
+    Groups that read its topic come first. *states* are those of its dead letters, *held* are the approvals for which it
+    waits, by group.
     """
     own = [copy for copy in copies if copy.message_id == message_id]
     first = min(
         (copy for copy in own if copy.kind in ORIGINALS), key=lambda copy: copy.record.timestamp_ms, default=None
     )
-    found = [_verdict(info, first, [copy for copy in own if _group_of(copy) == info.name], states) for info in infos]
+    found = []
+    for info in infos:
+        copies_there = [copy for copy in own if _group_of(copy) == info.name]
+        verdict = _verdict(info, first, copies_there, states)
+        found.append(_unless_held(verdict, held.get(info.name), [*copies_there, *([first] if first else [])]))
     return tuple(sorted(found, key=lambda verdict: (verdict.state == "not subscribed", verdict.group)))
 
 
@@ -61,6 +71,9 @@ def group_sentences(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Ite
                 text = f"waits {where} in {verdict.place}"
             case "dead":
                 text = f"dead, in {verdict.place}"
+            case "held":
+                yield f"{verdict.group}: {verdict.note}"
+                continue
             case "done" if until:
                 text = f"done, unless it died after {until}: dead letters were read until then"
             case state:
@@ -99,6 +112,28 @@ def _verdict(
     if recipient.id is None and recipient.role:
         return msgspec.structs.replace(verdict, note=f"or skipped: it is for the role {recipient.role}")
     return verdict
+
+
+def _unless_held(verdict: GroupVerdict, run: HeldRun | None, copies: Sequence[StoredCopy]) -> GroupVerdict:
+    """Return *verdict*, or that the message is held: its offset is committed all the same, since the inbox has it."""
+    if verdict.state != "done" or run is None:
+        return verdict
+    if run.asked_ms < max((copy.record.timestamp_ms for copy in copies), default=0):
+        # It was sent back since.
+        return verdict
+    name = run.digits[:_DIGITS]
+    if run.is_given:
+        note = f"its approval {name} was given, and no worker has run it yet"
+    elif run.approvers or run.refusers:
+        sent = "; ".join(
+            f"{', '.join(names)} sent {what}"
+            for names, what in ((run.approvers, "approve"), (run.refusers, "another decision"))
+            if names
+        )
+        note = f"held for approval {name}: {sent}, and no worker has run it yet"
+    else:
+        note = f"held for approval {name}" + (", the time for which is over" if run.is_late else "")
+    return GroupVerdict(group=verdict.group, state="held", note=note)
 
 
 def _by_offset(info: GroupInfo, copy: StoredCopy, note: str) -> GroupVerdict:

@@ -7,12 +7,13 @@ Owns the order of the questions: the audit's index where there is one, else the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from bus.errors import BusError, NotPermittedError
+from bus.clock import SystemClock
+from bus.errors import BusError, ConfigurationError, NotPermittedError
 from bus.payloads.payload_types import RiskClass
 from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.signatures import Verifier
@@ -20,6 +21,7 @@ from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import Transport
+from bus.trust.opening import believed_keys
 from consumers.deadletters.letter_state import LetterState, load_states
 from consumers.operations.audit.reading import read_audit
 from consumers.operations.audit.store import AuditRecord, AuditStore
@@ -28,6 +30,7 @@ from consumers.operations.lineage.log_reach import FAR_MS, Looked
 from consumers.operations.lineage.log_search import KnownPlaces, Search, find_conversation, find_message
 from consumers.operations.lineage.timeline import Timeline, timeline_of
 from consumers.operations.survey.group_verdicts import GroupVerdict, group_verdicts
+from consumers.processes.approvals.held_runs import HeldRun, held_runs
 
 __all__ = ["LookUp", "Traced", "look_up", "looked_in_words", "moment_of", "timeline_of_traced", "trace_up"]
 
@@ -116,8 +119,12 @@ async def look_up(
         try:
             infos = await NamespaceGroups(transport.admin, namespace).infos()
             groups = group_verdicts(message_id, search.copies, infos, states=states)
-        except NotPermittedError as refused:
-            error = str(refused)
+            if any(each.state == "done" for each in groups):
+                # What an inbox holds for an approval is settled in the log, and not done.
+                held = await _held(transport, settings, message_id, min(copy.record.timestamp_ms for copy in own))
+                groups = group_verdicts(message_id, search.copies, infos, states=states, held=held)
+        except (NotPermittedError, ConfigurationError) as refused:
+            groups, error = (), str(refused)
     return LookUp(
         search=search,
         groups=groups,
@@ -126,6 +133,13 @@ async def look_up(
         audited=audited.rows,
         audit_error=audited.error,
     )
+
+
+async def _held(transport: Transport, settings: Settings, message_id: str, since_ms: int) -> Mapping[str, HeldRun]:
+    """Return by group the approval for which the message waits. Raises BusError, ConfigurationError."""
+    clock = SystemClock()
+    keys = believed_keys(settings, clock)
+    return await held_runs(transport, settings.bus.namespace, message_id, since_ms=since_ms, verifier=keys, clock=clock)
 
 
 async def trace_up(

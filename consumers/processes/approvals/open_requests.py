@@ -31,6 +31,7 @@ __all__ = [
     "action_of",
     "agrees",
     "held_message",
+    "is_proven",
     "open_requests",
     "readable_requests",
     "request_of",
@@ -96,9 +97,9 @@ async def open_requests(
             continue
         # To verify takes longer than all else, and most requests were closed.
         ends = reversed(closings.get((message.metadata.sender.id, request.approval_id), ()))
-        closing = next((_closing_in(end) for end in ends if _is_proven(end, verifier)), None)
+        closing = next((_closing_in(end) for end in ends if is_proven(end, verifier)), None)
         one = OpenRequest(message, request, closing, is_late)
-        if (closed or one.is_open) and _is_proven(message, verifier):
+        if (closed or one.is_open) and is_proven(message, verifier):
             found[message.message_id] = one
     return list(found.values())
 
@@ -110,7 +111,7 @@ def _closing_in(message: Message) -> Closing:
         return Closing()
 
 
-def _is_proven(message: Message, verifier: Verifier | None) -> bool:
+def is_proven(message: Message, verifier: Verifier | None) -> bool:
     """Return whether the sender of *message* is verified: a forged one must not open or close a request."""
     if verifier is None:
         return True

@@ -258,6 +258,14 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     (held,) = objects(guarded, "approval", "list")
     digits = held["approval"].removeprefix("sha256:")[:12]
     assert "the request is about exactly this message" in said(guarded, "approval", "show", digits)
+    message_id = objects(guarded, "approval", "show", digits)[0]["waiting_message"]
+
+    def outcome() -> str:
+        return said(guarded, "show", message_id, "--part", "outcome")
+
+    # Its offset is committed a moment after the request is there.
+    guarded.wait_until(lambda: f": held for approval {digits}" in outcome())
+    assert "done" not in outcome()
     lead = ("--as", "lead@acme", "--key-file", "keys")
     assert "not the hash" in refused(guarded, "approval", "approve", digits, *lead, "--hash", "00000000")
     for part in ("cli@sealbus", "deployer@svc"):
@@ -271,6 +279,32 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     (ended,) = objects(guarded, "approval", "list", "--all")
     assert ended["decided_by"] == ["lead@acme"]
     assert "approved by lead@acme, it has run" in said(guarded, "approval", "list", "--all")
+    guarded.wait_until(lambda: ": done" in outcome())
+
+
+def test_what_was_approved_and_is_in_no_workers_inbox_is_not_shown_as_done(
+    guarded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
+    guarded.wait_until(lambda: bool(objects(guarded, "approval", "list")))
+    (held,) = objects(guarded, "approval", "list")
+    digits = held["approval"].removeprefix("sha256:")[:12]
+    message_id = objects(guarded, "approval", "show", digits)[0]["waiting_message"]
+    (worker,) = guarded._processes
+    guarded.end(worker)
+    set_for_all(
+        guarded,
+        monkeypatch,
+        {"SEALBUS_INBOX__URL": f"sqlite:///{guarded.path}/another.db", "SEALBUS_INBOX__LOCAL": "true"},
+    )
+    guarded.worker()
+    lead = ("--as", "lead@acme", "--key-file", "keys")
+    said(guarded, "approval", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])
+    guarded.wait_until(lambda: sum(row["lag"] for row in objects(guarded, "group", "list")) == 0)
+    shown = said(guarded, "show", message_id, "--part", "outcome")
+    assert f"held for approval {digits}: lead@acme sent approve, and no worker has run it yet" in shown
+    assert ": done" not in shown
+    assert guarded.handled() == []
 
 
 def test_an_approval_is_not_cancelled_as_a_process(guarded: Any) -> None:

@@ -22,6 +22,7 @@ from bus.transports.base import GroupInfo, Record
 from consumers.deadletters.letter_state import LetterState
 from consumers.operations.lineage.log_search import StoredCopy, stored_copy
 from consumers.operations.survey.group_verdicts import GroupVerdict, group_sentences, group_verdicts
+from consumers.processes.approvals.held_runs import HeldRun
 from producers.sealing.options import Outgoing
 from producers.sealing.sealer import make_sealer
 from tests.kit import Job
@@ -86,6 +87,30 @@ def test_a_retry_waits_in_its_tier_and_is_done_once_that_is_committed() -> None:
     found = verdict(group(job=8, retry=4), copy(job), put_off)
     assert (found.state, found.behind, found.note) == ("waits", 5, "put off")
     assert verdict(group(job=8, retry=10), copy(job), put_off).state == "done"
+
+
+@pytest.mark.parametrize(
+    ("held", "note"),
+    [
+        (HeldRun(digits="0a" * 32, asked_ms=5), "held for approval 0a0a0a0a0a0a"),
+        (HeldRun(digits="0a", asked_ms=5, is_late=True), "held for approval 0a, the time for which is over"),
+        (HeldRun(digits="0a", asked_ms=5, is_given=True), "its approval 0a was given, and no worker has run it yet"),
+        (
+            HeldRun(digits="0a", asked_ms=5, approvers=("lead@acme",)),
+            "held for approval 0a: lead@acme sent approve, and no worker has run it yet",
+        ),
+    ],
+)
+def test_what_an_approval_holds_is_not_done_though_its_offset_is_committed(held: HeldRun, note: str) -> None:
+    job = seal()
+    (found,) = group_verdicts(job.message_id, [copy(job)], [group(job=8)], states={}, held={GROUP: held})
+    assert (found.state, list(group_sentences([found], until="noon"))) == ("held", [f"{GROUP}: {note}"])
+    (other,) = group_verdicts(job.message_id, [copy(job)], [group(job=8)], states={}, held={"other": held})
+    assert other.state == "done"
+    sent_back = copy(job, redrive_topic("agents", GROUP), 2, at_ms=6)
+    infos = [group(job=8, redrive=3)]
+    (ran,) = group_verdicts(job.message_id, [copy(job), sent_back], infos, states={}, held={GROUP: held})
+    assert ran.state == "done"
 
 
 def test_a_redriven_message_is_judged_by_its_redrive() -> None:
