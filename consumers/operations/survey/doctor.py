@@ -51,6 +51,12 @@ __all__ = [
 _MIN_FILES: Final = 1_024
 _MIN_FREE_BYTES: Final = 1 << 30
 _SQLITE: Final = "sqlite:///"
+_FULL: Final = {
+    "log": "make room, or shorten topics.retention_s: a full disk stops every publish",
+    "inbox": "make room: a full disk stops every claim, and messages wait",
+    "crash notes": "make room: on a full disk the ends of workers under a message are not counted",
+}
+"""What to do about a disk that is nearly full, by what lies on it."""
 
 
 def check_here(settings: Settings, environment: Mapping[str, str]) -> Iterator[CheckResult]:
@@ -102,7 +108,7 @@ def _disk(name: str, folder: Path) -> CheckResult:
         return fault("disk", f"the folder of the {name}, {folder}, cannot be read: {error.strerror}", "create it")
     free = f"{usage.free / 1e9:.1f} GB are free for the {name} in {folder}"
     if usage.free < _MIN_FREE_BYTES:
-        return fault("disk", free, "make room, or shorten topics.retention_s: a full disk stops every publish")
+        return fault("disk", free, _FULL[name])
     return ok("disk", free)
 
 
