@@ -7,6 +7,7 @@ Owns reading the time and waiting. Messages and records carry wall time; duratio
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import heapq
 import itertools
 import time
@@ -40,7 +41,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's own clocks.
+
+    Its timers run in the context in which it was made. In that of the handler that has set one, what the timer does for
+    all messages would log and trace in the name of this one.
+    """
+
+    def __init__(self) -> None:
+        self._own = contextvars.copy_context()
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -49,7 +57,7 @@ class SystemClock:
     monotonic_s = staticmethod(time.monotonic)
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        return asyncio.get_running_loop().call_later(delay_s, callback)
+        return asyncio.get_running_loop().call_later(delay_s, callback, context=self._own.copy())
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)

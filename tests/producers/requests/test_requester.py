@@ -478,6 +478,7 @@ class Ahead(SystemClock):
     """A machine whose clock is *ahead_s* ahead of everybody else's."""
 
     def __init__(self, ahead_s: int) -> None:
+        super().__init__()
         self._ahead_ms = ahead_s * 1000
 
     def now_ms(self) -> int:
