@@ -110,11 +110,16 @@ def says_all() -> bool:
 
 
 def with_run_ids(_: object, __: str, event: EventDict) -> EventDict:
-    """Add the ids of the message that is being handled: a structlog processor."""
+    """Add the ids of the message that is being handled: a structlog processor.
+
+    Not where the line names another message: background work may have the context of the run that has begun it.
+    """
     run = RUN.get()
     if run is not None:
-        for name, value in run.log_ids().items():
-            event.setdefault(name, value)
+        ids = run.log_ids()
+        if event.get("message_id") in (None, ids.get("message_id")):
+            for name, value in ids.items():
+                event.setdefault(name, value)
     return event
 
 

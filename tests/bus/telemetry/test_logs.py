@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.telemetry.logs import configure, get_logger
+from bus.telemetry.logs import RUN, configure, get_logger
 
 
 def test_a_program_without_standard_error_goes_on_and_its_output_stays_its_own(
@@ -110,3 +110,22 @@ def test_redaction_comes_after_all_that_a_line_was_given(value: object, beside: 
                 get_logger("test").error("failed", exc_info=True)
     assert out.getvalue().count(SAID) == 4
     assert HIDDEN not in out.getvalue()
+
+
+class Run:
+    def log_ids(self) -> dict[str, object]:
+        return {"message_id": "one", "conversation_id": "of one", "attempt": 1}
+
+
+def test_a_line_about_another_message_carries_no_ids_of_the_run_in_whose_context_it_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure(form="json")
+    token = RUN.set(Run())
+    try:
+        for named in ({}, {"message_id": "one"}, {"message_id": "two"}):
+            get_logger("area").error("something.happened", **named)
+    finally:
+        RUN.reset(token)
+    lines = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line.get("conversation_id") for line in lines] == ["of one", "of one", None]
