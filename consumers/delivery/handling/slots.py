@@ -22,8 +22,10 @@ from consumers.delivery.crashes.crash_guard import CrashGuard
 from consumers.delivery.crashes.running_messages import HANDLER, INBOX
 from consumers.delivery.handler_errors import HandlerGoneError, HandlerTimeoutError, decision_in, is_decision
 from consumers.delivery.handling.exclusive import ExclusiveGate
+from consumers.delivery.handling.handler_stack import handler_stack
 from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.lanes import Lane, Lanes
+from producers.sealing.run_labels import log_ids
 
 __all__ = ["HandlerSlot", "HandlerSlots", "RunningHandler"]
 
@@ -56,6 +58,7 @@ class HandlerSlot:
         "delivery",
         "ending",
         "inside",
+        "is_named",
         "overdue_s",
         "queue",
         "ran",
@@ -96,6 +99,8 @@ class HandlerSlot:
         self.cut: type[Exception] | None = None
         self.overdue_s: float | None = None
         """The deadline that the present handler has passed, where it has."""
+        self.is_named = False
+        """A log line has named that handler, with its stack."""
         self.seen_s = -math.inf
         """When the clock was last read for it, on the monotonic clock: a handler begins now, or has just ended."""
         self.ending = False
@@ -168,7 +173,7 @@ class HandlerSlot:
         self.waits = 0
         self._guard.ended(delivery)
         if self.cut is not None:
-            self.cut = self.overdue_s = None
+            self.cut, self.overdue_s, self.is_named = None, None, False
             if self.task is not None:
                 self.task.uncancel()
 
@@ -566,13 +571,17 @@ def _overrun(slot: HandlerSlot) -> float:
         slot.interrupt(HandlerTimeoutError)
         return _GRACE_S
     delivery = slot.delivery
-    if delivery is not None:
+    if isinstance(delivery, Accepted):
+        stack = {}
+        if slot.task is not None and not slot.is_named:
+            slot.is_named = True
+            stack["stack"] = handler_stack(slot.task, HandlerSlot.call.__code__)
         _log.error(
             "handler.does_not_end",
-            message_id=delivery.message.message_id if delivery.message else None,
-            type=delivery.label,
+            **log_ids(delivery.message, delivery.control.attempt + 1) | {"type": delivery.label},
             detail="the handler ignores its cancellation (threads cannot be stopped); its message and later ones of "
             "the same key wait",
+            **stack,
         )
     return _AGAIN_S
 

@@ -12,12 +12,21 @@ import contextvars
 import functools
 import threading
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from consumers.delivery.blocking_context import BlockingContext
 from consumers.delivery.context import Context
 
-__all__ = ["in_thread"]
+__all__ = ["in_thread", "thread_of"]
+
+_threads: Final[dict[asyncio.Task[Any] | None, threading.Thread]] = {}
+"""By task, the thread whose end it waits for."""
+
+
+def thread_of(task: asyncio.Task[Any]) -> int | None:
+    """Return the id of the thread in which *task* has a blocking handler run; None where there is none."""
+    thread = _threads.get(task)
+    return None if thread is None else thread.ident
 
 
 def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
@@ -29,10 +38,13 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         ended: asyncio.Future[Any] = loop.create_future()
         carried = [BlockingContext(each, loop) if isinstance(each, Context) else each for each in arguments]
         call = functools.partial(contextvars.copy_context().run, _begun, function, carried, named)
-        threading.Thread(
+        thread = threading.Thread(
             target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True
-        ).start()
+        )
+        task = asyncio.current_task()
+        _threads[task] = thread
         try:
+            thread.start()
             # Not shielded: from Python 3.14 on asyncio reports an exception behind a shield that has no waiter left.
             await asyncio.wait((ended,))
             return ended.result()
@@ -47,6 +59,7 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
             # The traceback of an exception from the call holds this frame and `_call`'s: each would keep the other and
             # the message alive.
             _close(carried)
+            _threads.pop(task, None)
             del ended, call, carried
 
     return handler

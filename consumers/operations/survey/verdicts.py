@@ -262,7 +262,7 @@ def _of_handler(group: str, each: HoldUp, now_ms: int, message: str) -> CheckRes
         cure = "their logs have why they ended. It becomes a dead letter after 3 ends of a worker that runs it alone; "
         return fault("groups", f"{group}: {each.detail}: {message}", f"{cure}at once: {add}")
     over = "" if each.until_ms is None else f" for {_age((now_ms - each.until_ms) / 1000)}"
-    cure = "fix the handler, or what it calls; its worker's log has the stack. End that worker: others go on"
+    cure = "fix the handler, or what it calls; its worker's log has its stack, once. End that worker: others go on"
     return fault("groups", f"{group}: {each.detail} is past its deadline{over}: {message}", cure)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import sys
+import threading
 from typing import Any, NoReturn, cast
 
 import msgspec
@@ -114,11 +115,35 @@ async def test_a_handler_that_goes_on_after_its_timeout_is_not_stuck_in_silence(
                 await bus._work(0.05)
                 bus.clock.advance(seconds)
                 told.append(len(logs))
-        assert told == [0, 1, 1, 2]
-        assert {(line["event"], line["message_id"]) for line in logs} == {("handler.does_not_end", receipt.message_id)}
         enough.set()
         await bus.settle()
+        assert told == [0, 1, 1, 2]
+        assert {(line["event"], line["message_id"]) for line in logs} == {("handler.does_not_end", receipt.message_id)}
+        assert all(line["conversation_id"] for line in logs)
+        # Where it stands, once: what the worker does to call it is of no use.
+        assert "in handle\n    await enough.wait()" in logs[0]["stack"]
+        assert "in call\n" not in logs[0]["stack"]
+        assert "stack" not in logs[1]
         assert not bus.dead_letters
+
+
+async def test_of_a_thread_that_goes_on_after_its_timeout_the_log_has_the_stack() -> None:
+    app = App("runner@tests")
+    enough = threading.Event()
+
+    @app.on(Job, timeout_s=5, blocking=True)
+    def handle(job: Job) -> None:
+        enough.wait(60)
+
+    async with app.test() as bus:
+        await bus.publish(Job(how="deaf"))
+        with structlog.testing.capture_logs() as logs:
+            for seconds in (6, 2):
+                await bus._work(0.05)
+                bus.clock.advance(seconds)
+        enough.set()
+        await bus.settle()
+    assert "in handle\n    enough.wait(60)" in logs[0]["stack"]
 
 
 async def test_a_handler_that_cancels_itself_is_a_failure_of_its_message() -> None:
