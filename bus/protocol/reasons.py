@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-__all__ = ["GATE_NAMES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_of"]
+__all__ = ["DECIDED_BY_BYTES", "GATE_NAMES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_of"]
 
 
 class Meaning(NamedTuple):
@@ -257,6 +257,22 @@ GATE_NAMES: Final = MappingProxyType({gate: tuple(each.name for each in found) f
 """Gate -> the names of its reasons."""
 
 REASONS: Final = frozenset(reason for reasons in GATE_NAMES.values() for reason in reasons)
+
+DECIDED_BY_BYTES: Final = frozenset(
+    {
+        "malformed",
+        "hash_mismatch",
+        "seal_mismatch",
+        "wrong_audience",
+        "type_mismatch",
+        "key_mismatch",
+        "signature_invalid",
+    }
+)
+"""The reasons that the record alone decides, whatever is deployed or configured: what died of them dies again.
+
+Others depend on code, keys or settings, which may be corrected: a key that is unknown today may be trusted tomorrow.
+"""
 
 _GATE_OF: Final = {reason: gate for gate, reasons in GATE_NAMES.items() for reason in reasons}
 

@@ -14,6 +14,7 @@ import msgspec
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.protocol import canonical
 from bus.protocol.identifiers import is_namespace
+from bus.protocol.reasons import DECIDED_BY_BYTES
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import redrive_topic
 from bus.transports.base import NewRecord, Record
@@ -41,7 +42,17 @@ __all__ = [
     "send_back",
 ]
 
-Why = Literal["redriven", "dismissed", "parked", "stub", "no group", "expired", "unreadable origin", "unreachable"]
+Why = Literal[
+    "redriven",
+    "dismissed",
+    "parked",
+    "stub",
+    "no group",
+    "expired",
+    "unreadable origin",
+    "unreachable",
+    "decided by its bytes",
+]
 
 _FIRST_PIECE: Final = 10
 _LARGEST_PIECE: Final = 500
@@ -140,6 +151,8 @@ def decide_redrive(
         return Leave("no group")
     if not is_origin(letter.topic, letter.record.topic):
         return Leave("unreadable origin")
+    if letter.reason in DECIDED_BY_BYTES and not orders.force:
+        return Leave("decided by its bytes")
     # Offsets reset by hand let the same record die again, later than what was sent back.
     if sent_ms is not None and letter.failed_ms <= sent_ms:
         return Twin()

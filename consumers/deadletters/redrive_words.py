@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -10,7 +11,7 @@ import msgspec
 from bus.telemetry.terminal import printable
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveResult
 
-__all__ = ["VERDICT_WORDS", "LetterCount", "counted_letters", "result_lines", "unreachable_lines"]
+__all__ = ["VERDICT_WORDS", "LetterCount", "counted_letters", "result_lines", "unchanged_lines", "unreachable_lines"]
 
 
 VERDICT_WORDS: Final = {
@@ -25,6 +26,7 @@ VERDICT_WORDS: Final = {
     "unreadable origin": "left: it names no origin",
     "unreachable": "left: its group has no redrive topic",
     "expired": "left: expired, --extend DURATION gives it time",
+    "decided by its bytes": "left: a redrive cannot change it",
 }
 
 
@@ -59,6 +61,21 @@ def counted_letters(plan: RedriveCounts) -> list[LetterCount]:
     ]
 
 
+def unchanged_lines(plan: RedriveCounts) -> Iterator[str]:
+    """Yield how many letters a redrive leaves because the same bytes would fail again, and what closes them."""
+    left = Counter[str]()
+    for count, letters in plan.counts.items():
+        if count.verdict == "decided by its bytes":
+            left[count.reason] += letters
+    if left:
+        named = ", ".join(f"{letters} {reason}" for reason, letters in left.most_common())
+        options = " ".join(f"--reason {reason}" for reason, _ in left.most_common())
+        yield (
+            f"{left.total()} left: a redrive cannot change {named}: the same bytes would be refused again. Find their "
+            f"sender, then `sealbus dlq dismiss {options}`; --force sends them all the same"
+        )
+
+
 def result_lines(result: RedriveResult, plan: RedriveCounts) -> Iterator[str]:
     parts = {
         "redriven": result.sent,
@@ -81,6 +98,7 @@ def result_lines(result: RedriveResult, plan: RedriveCounts) -> Iterator[str]:
     if result.outcome in hints:
         yield f"hint: {hints[result.outcome]}"
     yield from unreachable_lines(result.unreachable)
+    yield from unchanged_lines(plan)
     done = sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
     gone = plan.meant + plan.total("unreachable") - done
     if result.outcome == "finished" and gone > 0:

@@ -37,6 +37,7 @@ from consumers.deadletters.redrive_words import (
     LetterCount,
     counted_letters,
     result_lines,
+    unchanged_lines,
     unreachable_lines,
 )
 from consumers.deadletters.selection import Selection
@@ -72,7 +73,11 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("--wait", is_flag=True, help="Wait until their groups have handled them, and count those that failed.")
 @click.option("--extend", type=DURATION_TYPE, help="New lifetime of messages that are expired or would expire before.")
-@click.option("--force", is_flag=True, help=f"Send parked ones too: those that were redriven {MAX_REDRIVES} times.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help=f"Send also what was redriven {MAX_REDRIVES} times and is parked, and what no redrive can change.",
+)
 @click.option("--to-stopped", is_flag=True, help="Also send to a group without workers whose types another reads.")
 @click.option("--step-done", metavar="JSON", help="The step in doubt had its effect, and returned this.")
 @click.option("--step-again", is_flag=True, help="The step in doubt had no effect: call it again.")
@@ -86,7 +91,8 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
 
     Without a LOCATION (as `sealbus dlq list` shows it) or a filter all open dead letters are sent. You may interrupt
     it at any moment, also by a crash: run it again to continue; nothing is sent twice. Of two redrives at a time one
-    stops. After three redrives a dead letter is parked. The operations journal (topic _audit) records each redrive.
+    stops. After three redrives a dead letter is parked. What the bytes alone decide, such as `malformed`, is left out.
+    The operations journal (topic _audit) records each redrive.
 
     With keys configured, --extend for a type of high risk needs an order signed by an agent with the right to redrive:
     give --key-file. With --stop-after it sends few at first and waits until the group has handled them, so a worker of
@@ -104,9 +110,9 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
       sealbus dlq redrive --reason expired --extend 2h --yes
 
     \b
-    Exit codes: 0 done, 1 stopped because messages failed again, or a group cannot be reached or
-    has no workers while another reads its types, 75 try again: the log or the group did not answer,
-    or another redrive is running.
+    Exit codes: 0 done, 1 stopped because messages failed again, a redrive cannot change what was
+    chosen, or a group cannot be reached or has no workers while another reads its types,
+    75 try again: the log or the group did not answer, or another redrive is running.
     """
     settings = session.settings(key_file=options.key_file)
     acting, clock, stop = session.acting_agent(settings, options.agent), SystemClock(), asyncio.Event()
@@ -130,7 +136,7 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
             if options.dry_run:
                 return 0
             if not plan.unresolved and not plan.unended:
-                return FAILED if plan.unreachable else 0
+                return FAILED if plan.unreachable or plan.total("decided by its bytes") else 0
         elif not options.yes:
             _show_plan(session, plan, err=True)
             groups = ", ".join(map(printable, plan.groups)) or "no group"
@@ -242,6 +248,8 @@ def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = Fals
             f"hint: redrive {printable(run)} has not ended: it is still at work, or it was cut off and the next one "
             "continues it"
         )
+    for line in unchanged_lines(plan):
+        session.note(printable(line))
     for line in unreachable_lines(plan.unreachable):
         click.echo(line, err=True)
     if plan.unresolved:

@@ -12,9 +12,11 @@ from typing import Final
 
 import msgspec
 
+from bus.protocol.reasons import DECIDED_BY_BYTES
 from bus.topics.names import message_topic
 from consumers.operations.survey.drift import of_changes
 from consumers.operations.survey.group_state import GroupState
+from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.member_verdicts import of_members
 from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown
 from consumers.operations.survey.survey import Survey
@@ -74,6 +76,8 @@ FORGED: Final = frozenset(
     }
 )
 """The reasons of messages that are not what they say, as in the alert SealbusForged."""
+_BROKEN: Final = DECIDED_BY_BYTES - FORGED
+"""The reasons of messages that stay refused, and that nobody need have forged."""
 DECIDED: Final = "approval_rejected"
 """The reason of messages that a person has judged: nothing is wrong, and nobody has to look."""
 _DOORS: Final = "doors"
@@ -284,25 +288,36 @@ def _of_letters(survey: Survey) -> Iterator[CheckResult]:
     letters = survey.letters
     if not letters.is_whole:
         yield unknown("letters", f"all dead letters: they are being read, {letters.read:,} so far")
-    forged = sum(count for _, reason, count in letters.by_type if reason in FORGED)
+    forged, named = _counted(letters, FORGED)
     if forged:
-        kinds = [(count, reason, name) for name, reason, count in letters.by_type if reason in FORGED]
-        named = ", ".join(f"{count:,} {reason} of {name or '?'}" for count, reason, name in sorted(kinds)[::-1][:_FEW])
         many = _many(forged, "dead letter is", "dead letters are")
         text = f"{many} of messages that were forged or changed: {named}"
         cure = "do not redrive them; find who writes to the topic: sealbus dlq list; then sealbus dlq dismiss"
         yield fault("letters", text, cure)
-    refused = sum(count for _, reason, count in letters.by_type if reason == DECIDED)
-    if letters.count > forged + refused:
-        told = {*FORGED, DECIDED}
+    broken, named = _counted(letters, _BROKEN)
+    if broken:
+        text = f"{_many(broken, 'dead letter is', 'dead letters are')} of messages that no worker can read: {named}"
+        cure = "fix the sender; a redrive cannot change them: sealbus dlq list, then sealbus dlq dismiss"
+        yield fault("letters", text, cure)
+    refused, _ = _counted(letters, {DECIDED})
+    others = letters.count - forged - broken - refused
+    if others > 0:
+        told = {*FORGED, *_BROKEN, DECIDED}
         cause, count, _ = next((each for each in letters.causes if each[0].reason not in told), letters.causes[0])
-        text = f"{_many(letters.count - forged - refused, 'dead letter is', 'dead letters are')} open"
+        text = f"{_many(others, 'dead letter is', 'dead letters are')} open"
         text += f", besides {refused:,} that a person rejected; " if refused else "; "
         text += f"{count:,} of them: {cause.reason} of {cause.message_type or '?'}"
         yield fault("letters", text, "sealbus dlq list; fix the cause, then sealbus dlq redrive")
-    elif letters.is_whole and not forged:
+    elif letters.is_whole and not forged and not broken:
         asked = f" but {_many(refused, 'approval', 'approvals')} that a person rejected" if refused else ""
         yield ok("letters", f"no dead letter is open{asked}")
+
+
+def _counted(letters: OpenLetters, reasons: Collection[str]) -> tuple[int, str]:
+    """Return how many open *letters* have one of *reasons*, and the most frequent reasons and types in words."""
+    kinds = [(count, reason, name) for name, reason, count in letters.by_type if reason in reasons]
+    named = ", ".join(f"{count:,} {reason} of {name or '?'}" for count, reason, name in sorted(kinds)[::-1][:_FEW])
+    return sum(count for count, _, _ in kinds), named
 
 
 def _of_work(survey: Survey) -> Iterator[CheckResult]:

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bus.protocol.canonical import digest
+from bus.protocol.reasons import DECIDED_BY_BYTES
 from bus.protocol.timestamps import format_ms
 from bus.transports.base import Headers, NewRecord, Record
 from consumers.deadletters.journal import Begun, is_at_work, process_of, this_process
@@ -187,6 +188,17 @@ def test_what_was_sent_back_or_purged_or_is_a_stub_is_never_sent(
         assert state is None or state.state in ("open", "parked")
         assert force or (count < MAX_REDRIVES and (state is None or state.state == "open"))
         assert sent_ms is None or sent_ms < NOW_MS
+
+
+@pytest.mark.parametrize("reason", sorted(DECIDED_BY_BYTES))
+def test_what_the_bytes_decide_is_sent_back_by_force_alone(reason: str) -> None:
+    assert judged(letter_of(reason=reason)) == Leave("decided by its bytes")
+    assert isinstance(judged(letter_of(reason=reason), force=True), Send)
+
+
+@pytest.mark.parametrize("reason", ["key_unknown", "signature_missing", "sender_mismatch", "unknown_type", "oversized"])
+def test_what_keys_code_or_settings_decide_is_sent_back(reason: str) -> None:
+    assert isinstance(judged(letter_of(reason=reason)), Send)
 
 
 @given(st.none() | known, counts, st.booleans(), st.none() | st.integers(NOW_MS - 5, NOW_MS + 5))

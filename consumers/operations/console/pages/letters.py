@@ -11,6 +11,7 @@ from litestar import Response, get, post
 from litestar.response import Redirect
 
 from bus.errors import OffsetOutOfRangeError, TopicMissingError
+from bus.protocol.reasons import DECIDED_BY_BYTES
 from bus.redaction import cut, masked, masked_member, redacted
 from bus.topics.names import read_topic
 from bus.transports.base import Record
@@ -72,6 +73,7 @@ async def letters(request: PageRequest) -> Response[str]:
         found=found,
         filters=filters,
         states=_STATES,
+        decided_by_bytes=DECIDED_BY_BYTES,
         lines={name: console.samples.hour(f"cause {name}", now_ms) for name in names},
         oldest_ms=None if console.survey is None else console.survey.letters.oldest_ms,
     )
@@ -120,6 +122,7 @@ async def cause_page(request: PageRequest) -> Response[str]:
         one=one,
         name=name,
         is_open=is_open,
+        can_pass=one.cause.reason not in DECIDED_BY_BYTES,
         found=found,
         finding=None if tried.first is None else tried.first[1],
         described=described,
@@ -228,6 +231,7 @@ async def letter(request: PageRequest) -> Response[str]:
         letter=found,
         message_id=copy.message_id,
         state_now=state_of(found, known),
+        can_pass=found.reason not in DECIDED_BY_BYTES,
         error=redacted(found.error),
         cause=cause,
         others=max(0, others),
@@ -269,6 +273,8 @@ async def redrive_page(request: PageRequest) -> Response[str]:
     causes = [] if watch is None else await _meant(watch, cause, location)
     if not causes:
         return problem(request, "no open dead letter matches", "they may have been sent back already", code=410)
+    if causes[0].cause.reason in DECIDED_BY_BYTES:
+        return _unchangeable(request, causes[0].cause.reason, cause, location)
     groups = {each.cause.group for each in causes}
     workers = {group.name: group.members for group in (console.survey.groups if console.survey is not None else ())}
     return page_of(
@@ -283,6 +289,13 @@ async def redrive_page(request: PageRequest) -> Response[str]:
         why=parameter(request, "why")[:_MAX_WHY],
         groups=[(group, workers.get(group, 0)) for group in sorted(groups) if group],
     )
+
+
+def _unchangeable(request: PageRequest, reason: str, cause: str, location: str) -> Response[str]:
+    """Return the page that no redrive changes what died of *reason*; a redrive leaves it out as well."""
+    which = location or f"--cause {cause}"
+    text = f"a redrive cannot change {reason}: the same bytes would be refused again"
+    return problem(request, text, f'find their sender, then: sealbus dlq dismiss {which} --why "..."', code=409)
 
 
 async def _meant(watch: LetterWatch, cause: str, location: str) -> Sequence[CauseCount]:

@@ -21,6 +21,7 @@ from click.testing import Result
 from bus.clock import SystemClock
 from bus.settings.loading import load
 from bus.transports import open_configured
+from bus.transports.base import NewRecord
 from consumers.app.app import App
 from consumers.deadletters.journal import Journal, this_process
 
@@ -104,6 +105,17 @@ class Desk:
             log.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, int(offset)))
             log.execute("UPDATE partitions SET start_offset = ? WHERE id = ?", (int(offset) + 1, part))
 
+    def append(self, value: bytes) -> None:
+        """A record that no program of the bus has written."""
+
+        async def write() -> None:
+            settings = load(flags={"bus.url": self.url, "bus.namespace": self.namespace}, env={}, file=None).settings
+            transport = open_configured(settings, clock=SystemClock())
+            await transport.append([NewRecord(f"{self.namespace}.job.run", value, None, ())], timeout_s=30)
+            await transport.close()
+
+        asyncio.run(write())
+
     def mend(self) -> None:
         (self.folder.path / "mended").touch()
 
@@ -168,6 +180,29 @@ def test_from_death_to_done(desk: Desk) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_what_a_redrive_cannot_change_is_left_and_named(desk: Desk) -> None:
+    worker = desk.rejected(1)
+    elsewhere(desk.append, b"no JSON")
+    desk.folder.wait_until(lambda: len(desk.letters()) == 2)
+    (broken,) = desk.letters("--reason", "malformed")
+    dry = desk.call("dlq", "redrive", "--dry-run")
+    assert "left: a redrive cannot change it  malformed" in dry.stdout
+    assert "1 would be redriven" in dry.stderr
+    for selection in (["--reason", "malformed"], [broken["location"]]):
+        refused = desk.call("dlq", "redrive", *selection, "--yes")
+        assert refused.exit_code == 1
+        assert "1 left: a redrive cannot change 1 malformed" in refused.stderr
+        assert "sealbus dlq dismiss --reason malformed" in refused.stderr
+    desk.mend()
+    done = desk.call("dlq", "redrive", "--yes", "--wait")
+    assert (done.exit_code, "1 redriven, 1 handled" in done.stderr) == (0, True)
+    assert "1 left: a redrive cannot change 1 malformed" in done.stderr
+    assert desk.states() == {"redriven": 1, "open": 1}
+    forced = desk.call("dlq", "redrive", broken["location"], "--force", "--yes")
+    assert (forced.exit_code, "1 redriven" in forced.stderr) == (0, True)
+    desk.folder.end(worker)
+
+
 def test_it_stops_when_what_was_sent_dies_again(desk: Desk) -> None:
     worker = desk.rejected(40)
     result = desk.call("dlq", "redrive", "--yes", "--stop-after", "3")

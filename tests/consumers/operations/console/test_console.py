@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -455,3 +456,39 @@ def test_the_console_says_what_the_type_of_an_app_expects(shop: Any) -> None:
     assert "quantity" in page
     shop.end(served.process, signal.SIGINT)
     shop.end(worker)
+
+
+def test_what_a_redrive_cannot_change_is_not_offered_for_one(shop: Any) -> None:
+    worker = shop.worker()
+    publish(shop, "shop.stock", [{"quantity": -1}], "shop@corp")
+    elsewhere = f"""
+import asyncio
+from bus.transports import open_transport
+from bus.transports.base import NewRecord
+
+async def write():
+    transport = open_transport("sqlite:///{shop.path}/sealbus.db")
+    await transport.append([NewRecord("agents.shop.stock", b"no JSON", None, ())], timeout_s=30)
+    await transport.close()
+
+asyncio.run(write())
+"""
+    subprocess.run([sys.executable, "-c", elsewhere], env=shop.environment(), check=True)
+    shop.wait_until(lambda: letters(shop) == 2)
+    shop.end(worker)
+    served = Served(shop)
+    causes = list(shop.objects(call(shop, "dlq", "list", "--by", "cause", "-o", "json").stdout))
+    names = {each["reason"]: each["value"] for each in causes}
+    page = served.get("/letters")[2]
+    assert f"/letters/redrive?cause={names['rejected']}" in page
+    assert f"/letters/redrive?cause={names['malformed']}" not in page
+    page = served.get(f"/letters/cause?name={names['malformed']}")[2]
+    assert "/letters/redrive" not in page
+    assert f"sealbus dlq dismiss --cause {names['malformed']}" in page
+    (broken,) = shop.objects(call(shop, "dlq", "list", "--reason", "malformed", "-o", "json").stdout)
+    page = served.get(f"/letters/show?place={broken['location']}")[2]
+    assert "/letters/redrive" not in page
+    assert f"sealbus dlq dismiss {broken['location']}" in page
+    for which in (f"cause={names['malformed']}", f"place={broken['location']}"):
+        status, _, page = served.get(f"/letters/redrive?{which}")
+        assert (status, "a redrive cannot change malformed" in page) == (409, True)

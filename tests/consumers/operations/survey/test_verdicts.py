@@ -348,6 +348,21 @@ def test_forged_messages_are_told_apart_and_are_not_to_be_sent_back() -> None:
     assert "do not redrive" in found.cure
 
 
+def test_what_no_worker_can_read_is_not_to_be_sent_back_either() -> None:
+    cause = Cause(message_type="a.b", reason="malformed", group="shop", error="no JSON", pointer="")
+    by_type = (("a.b", "malformed", 3), ("a.b", "rejected", 2))
+    other = msgspec.structs.replace(cause, reason="rejected")
+    letters = OpenLetters(count=5, oldest_ms=1, causes=((cause, 3, NOW_MS), (other, 2, NOW_MS)), by_type=by_type)
+    broken, rest = [each for each in of_survey(survey(letters=letters)) if each.area == "letters"]
+    assert (broken.state, broken.text) == (
+        "fault",
+        "3 dead letters are of messages that no worker can read: 3 malformed of a.b",
+    )
+    assert "sealbus dlq dismiss" in broken.cure
+    assert "redrive cannot change" in broken.cure
+    assert rest.text == "2 dead letters are open; 2 of them: rejected of a.b"
+
+
 def test_what_a_person_has_rejected_is_no_fault() -> None:
     said = OpenLetters(count=2, oldest_ms=1, causes=(), by_type=(("a.b", "approval_rejected", 2),))
     (found,) = [each for each in of_survey(survey(letters=said)) if each.area == "letters"]
