@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-__all__ = ["DECIDED_BY_BYTES", "GATE_NAMES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_of"]
+__all__ = ["DECIDED_BY_BYTES", "FORGED", "GATE_NAMES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_of"]
 
 
 class Meaning(NamedTuple):
@@ -273,6 +273,21 @@ DECIDED_BY_BYTES: Final = frozenset(
 
 Others depend on code, keys or settings, which may be corrected: a key that is unknown today may be trusted tomorrow.
 """
+
+FORGED: Final = frozenset(
+    {
+        "hash_mismatch",
+        "key_mismatch",
+        "proof_invalid",
+        "seal_mismatch",
+        "sender_mismatch",
+        "signature_invalid",
+        "signature_missing",
+        "type_mismatch",
+        "wrong_audience",
+    }
+)
+"""The reasons of messages that are not what they say, as in the alert SealbusForged."""
 
 _GATE_OF: Final = {reason: gate for gate, reasons in GATE_NAMES.items() for reason in reasons}
 

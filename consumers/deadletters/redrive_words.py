@@ -8,10 +8,19 @@ from typing import Final
 
 import msgspec
 
+from bus.protocol.reasons import FORGED
 from bus.telemetry.terminal import printable
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveResult
 
-__all__ = ["VERDICT_WORDS", "LetterCount", "counted_letters", "result_lines", "unchanged_lines", "unreachable_lines"]
+__all__ = [
+    "VERDICT_WORDS",
+    "LetterCount",
+    "counted_letters",
+    "forged_lines",
+    "result_lines",
+    "unchanged_lines",
+    "unreachable_lines",
+]
 
 
 VERDICT_WORDS: Final = {
@@ -59,6 +68,17 @@ def counted_letters(plan: RedriveCounts) -> list[LetterCount]:
         )
         for count, letters in sorted(plan.counts.items(), key=lambda item: -item[1])
     ]
+
+
+def forged_lines(plan: RedriveCounts) -> Iterator[str]:
+    """Yield how many letters would be sent whose messages may be forged, though a key or a setting may be at fault."""
+    sent = Counter[str]()
+    for count, letters in plan.counts.items():
+        if count.verdict == "send" and count.reason in FORGED:
+            sent[count.reason] += letters
+    if sent:
+        named = ", ".join(f"{letters} {reason}" for reason, letters in sent.most_common())
+        yield f"hint: {named} may be forged: send them only if a key or a setting here was wrong, and is corrected"
 
 
 def unchanged_lines(plan: RedriveCounts) -> Iterator[str]:

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bus.protocol.reasons import FORGED
 from bus.telemetry.metrics import Metrics
 from bus.telemetry.own_process import register_own_process
 from consumers.gateway.metrics import GatewayMetrics
 from consumers.operations.audit.metrics import AuditMetrics
 from consumers.operations.survey.exporter import SurveyCollector
-from consumers.operations.survey.verdicts import DECIDED, FORGED
+from consumers.operations.survey.verdicts import DECIDED
 from deploy.boards import BOARDS, FOLDER, text_of_board
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -36,6 +36,7 @@ from consumers.deadletters.redrive_words import (
     VERDICT_WORDS,
     LetterCount,
     counted_letters,
+    forged_lines,
     result_lines,
     unchanged_lines,
     unreachable_lines,
@@ -248,7 +249,7 @@ def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = Fals
             f"hint: redrive {printable(run)} has not ended: it is still at work, or it was cut off and the next one "
             "continues it"
         )
-    for line in unchanged_lines(plan):
+    for line in (*forged_lines(plan), *unchanged_lines(plan)):
         session.note(printable(line))
     for line in unreachable_lines(plan.unreachable):
         click.echo(line, err=True)

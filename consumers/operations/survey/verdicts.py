@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bus.protocol.reasons import DECIDED_BY_BYTES
+from bus.protocol.reasons import DECIDED_BY_BYTES, FORGED
 from bus.topics.names import message_topic
 from consumers.operations.survey.drift import of_changes
 from consumers.operations.survey.group_state import GroupState
@@ -26,7 +26,6 @@ from producers.directory.presence import AgentEntry, RefusedRecords
 __all__ = [
     "BEHIND_S",
     "DECIDED",
-    "FORGED",
     "STILL_S",
     "cure_of_database",
     "of_cards",
@@ -62,20 +61,6 @@ _OUTSIDE: Final = frozenset({"inbox", "append", "key", "breaker", "brake", "limi
 _PID: Final = re.compile(r"pid (\d+) of PostgreSQL")
 _LOST: Final = 3
 _MUCH_BEHIND: Final = 10_000
-FORGED: Final = frozenset(
-    {
-        "hash_mismatch",
-        "key_mismatch",
-        "proof_invalid",
-        "seal_mismatch",
-        "sender_mismatch",
-        "signature_invalid",
-        "signature_missing",
-        "type_mismatch",
-        "wrong_audience",
-    }
-)
-"""The reasons of messages that are not what they say, as in the alert SealbusForged."""
 _BROKEN: Final = DECIDED_BY_BYTES - FORGED
 """The reasons of messages that stay refused, and that nobody need have forged."""
 DECIDED: Final = "approval_rejected"
@@ -292,7 +277,9 @@ def _of_letters(survey: Survey) -> Iterator[CheckResult]:
     if forged:
         many = _many(forged, "dead letter is", "dead letters are")
         text = f"{many} of messages that were forged or changed: {named}"
-        cure = "do not redrive them; find who writes to the topic: sealbus dlq list; then sealbus dlq dismiss"
+        kinds = {reason for _, reason, _ in letters.by_type if reason in FORGED}
+        but = "" if kinds <= DECIDED_BY_BYTES else ", unless a key or a setting of yours was wrong"
+        cure = f"do not redrive them{but}; find who writes to the topic: sealbus dlq list; then sealbus dlq dismiss"
         yield fault("letters", text, cure)
     broken, named = _counted(letters, _BROKEN)
     if broken:

@@ -31,6 +31,8 @@ from consumers.deadletters.redrive_rules import (
     Leave,
     Park,
     RateLimit,
+    RedriveCount,
+    RedriveCounts,
     RedriveOrders,
     Send,
     Twin,
@@ -40,6 +42,7 @@ from consumers.deadletters.redrive_rules import (
     decide_redrive,
     send_back,
 )
+from consumers.deadletters.redrive_words import forged_lines, unchanged_lines
 from consumers.deadletters.selection import Selection
 
 NOW_MS = 1_767_225_600_000
@@ -194,6 +197,17 @@ def test_what_was_sent_back_or_purged_or_is_a_stub_is_never_sent(
 def test_what_the_bytes_decide_is_sent_back_by_force_alone(reason: str) -> None:
     assert judged(letter_of(reason=reason)) == Leave("decided by its bytes")
     assert isinstance(judged(letter_of(reason=reason), force=True), Send)
+
+
+def test_what_may_be_forged_and_would_be_sent_is_named() -> None:
+    counted = {("send", "signature_missing"): 2, ("send", "rejected"): 3, ("decided by its bytes", "hash_mismatch"): 4}
+    plan = RedriveCounts()
+    for (verdict, reason), letters in counted.items():
+        plan.counts[RedriveCount(verdict, reason, "a.b", "g")] = letters
+    (hint,) = forged_lines(plan)
+    assert hint.startswith("hint: 2 signature_missing may be forged")
+    (left,) = unchanged_lines(plan)
+    assert left.startswith("4 left: a redrive cannot change 4 hash_mismatch")
 
 
 @pytest.mark.parametrize("reason", ["key_unknown", "signature_missing", "sender_mismatch", "unknown_type", "oversized"])

@@ -11,7 +11,7 @@ from litestar import Response, get, post
 from litestar.response import Redirect
 
 from bus.errors import OffsetOutOfRangeError, TopicMissingError
-from bus.protocol.reasons import DECIDED_BY_BYTES
+from bus.protocol.reasons import DECIDED_BY_BYTES, FORGED
 from bus.redaction import cut, masked, masked_member, redacted
 from bus.topics.names import read_topic
 from bus.transports.base import Record
@@ -282,6 +282,7 @@ async def redrive_page(request: PageRequest) -> Response[str]:
         "redrive.html",
         letters=sum(each.count for each in causes),
         cause=causes[0].cause,
+        is_forged=causes[0].cause.reason in FORGED,
         sender=causes[0].sender,
         cause_name=cause,
         place=location,

@@ -345,7 +345,10 @@ def test_forged_messages_are_told_apart_and_are_not_to_be_sent_back() -> None:
         "fault",
         "4 dead letters are of messages that were forged or changed: 4 hash_mismatch of a.b",
     )
-    assert "do not redrive" in found.cure
+    assert "do not redrive them; find" in found.cure
+    letters = msgspec.structs.replace(letters, by_type=(*letters.by_type, ("a.b", "signature_missing", 1)), count=5)
+    (found,) = [each for each in of_survey(survey(letters=letters)) if each.area == "letters"]
+    assert "do not redrive them, unless a key or a setting" in found.cure
 
 
 def test_what_no_worker_can_read_is_not_to_be_sent_back_either() -> None:
