@@ -14,7 +14,7 @@ _ORDER: Final = ("fault", "hint", "unknown", "ok")
 
 _SOURCES: Final = {
     "agents": "the cards and heartbeats of the last minutes",
-    "approvals": "the inbox",
+    "approvals": "the inbox, and the requests in the log",
     "audit": "the database of the audit, and the ends of partitions",
     "brokers": "the settings of the brokers",
     "clock": "a record written in this look",

@@ -15,12 +15,14 @@ from typing import Final
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError
+from bus.errors import BusError, NotPermittedError
+from bus.protocol.signatures import Verifier
 from bus.settings.schema import Settings
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, PartitionRange, Transport
-from bus.trust.opening import keyless, open_trust
+from bus.trust.opening import believed_keys, keyless, open_trust
 from consumers.delivery.inbox.open import inbox_url, is_missing_file, open_inbox
+from consumers.operations.survey.approval_watch import ApprovalWatch
 from consumers.operations.survey.audit_view import AuditState, look_at_audit
 from consumers.operations.survey.group_state import (
     GroupState,
@@ -93,6 +95,8 @@ class WorkState(msgspec.Struct, frozen=True, kw_only=True):
     oldest_approval_ms: int | None = None
     failed: tuple[FailedProcesses, ...] = ()
     """Sagas of which processes have failed or timed out in the last quarter of an hour, most first."""
+    elsewhere: Mapping[str, int] | None = msgspec.field(default_factory=dict)
+    """By group, the approvals that are open in the log, and that this inbox does not know; None: not looked at."""
     error: str = ""
     unseen: str = ""
     """Why they were not looked at."""
@@ -128,6 +132,7 @@ class Surveyor:
         clock: Clock,
         *,
         letters_within_s: float | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         """Survey the namespace of *settings*; *letters_within_s* is how long a look waits for dead letters to be read.
 
@@ -139,6 +144,7 @@ class Surveyor:
         self._directory = directory
         self._clock = clock
         self.letters = LetterWatch(transport, settings.bus.namespace)
+        self._approvals = ApprovalWatch(transport, settings.bus.namespace, verifier)
         self._moves: dict[str, tuple[Mapping[tuple[str, int], int], float]] = {}
         """By group, its committed offsets and since when they are unchanged."""
         self._stalled_since_s: dict[tuple[str, int, int], float] = {}
@@ -161,13 +167,14 @@ class Surveyor:
         loop = asyncio.get_running_loop()
         probing = loop.create_task(self._probe.look(existing))
         # A database that hangs must not keep the look at the log, nor at another database, waiting.
-        working, auditing = loop.create_task(self._work()), loop.create_task(self._look_at_audit())
+        working, auditing = loop.create_task(self._look_at_work()), loop.create_task(self._look_at_audit())
         try:
             return await self._take(existing, probing, working, auditing)
         finally:
             for task in (probing, working, auditing):
                 task.cancel()
-            await asyncio.wait((probing, working, auditing))
+            # Where the log cannot be read, each of them fails for it.
+            await asyncio.gather(probing, working, auditing, return_exceptions=True)
 
     async def _take(
         self,
@@ -308,7 +315,18 @@ class Surveyor:
         self._failed = failed_processes(ended), self._clock.monotonic_s()
         return self._failed[0]
 
-    async def _work(self) -> WorkState:
+    async def _look_at_work(self) -> WorkState:
+        # The log first: what it asks for has been stored before.
+        return await self._work(await self._open_in_log())
+
+    async def _open_in_log(self) -> Mapping[str, frozenset[str]] | None:
+        """Return the approvals that are open in the log; None where this reader may not see them. Raises BusError."""
+        try:
+            return await self._approvals.look(self._clock.now_ms())
+        except NotPermittedError:
+            return None
+
+    async def _work(self, open_in_log: Mapping[str, frozenset[str]] | None) -> WorkState:
         url = inbox_url(self._settings)
         if url is None:
             return WorkState(unseen="inbox.url names no database")
@@ -329,6 +347,13 @@ class Surveyor:
                 approvals=open_by_saga.get(APPROVAL_SAGA, 0),
                 oldest_approval_ms=await store.oldest_open_ms(APPROVAL_SAGA),
                 failed=await self._failed_lately(store),
+                elsewhere=None
+                if open_in_log is None
+                else {
+                    group: unknown
+                    for group, ids in sorted(open_in_log.items())
+                    if (unknown := len(ids - await store.known_keys(APPROVAL_SAGA, group, sorted(ids))))
+                },
             )
         except BusError as error:
             return WorkState(error=str(error))
@@ -382,7 +407,8 @@ async def opened_surveyor(
 ) -> AsyncGenerator[Surveyor]:
     """Yield what surveys the namespace of *settings*. Raises ConfigurationError for keys or policy that are wrong."""
     async with opened_directory(transport, settings, clock) as directory:
-        surveyor = Surveyor(transport, settings, directory, clock, letters_within_s=letters_within_s)
+        keys = believed_keys(settings, clock)
+        surveyor = Surveyor(transport, settings, directory, clock, letters_within_s=letters_within_s, verifier=keys)
         try:
             yield surveyor
         finally:

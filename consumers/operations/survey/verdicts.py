@@ -335,6 +335,15 @@ def _of_work(survey: Survey) -> Iterator[CheckResult]:
         text = f"{_many(work.approvals, 'message waits', 'messages wait')} for an approval, "
         text += f"the oldest for {oldest_s / 60:.0f} min"
         yield hint("approvals", text, "sealbus approval list")
+    if work.elsewhere is None:
+        yield unknown("approvals", "whether the inbox has those that are open in the log: they may not be read")
+    for group, count in (work.elsewhere or {}).items():
+        text = f"{group}: {_many(count, 'approval is', 'approvals are')} open in the log and unknown to the inbox"
+        cure = (
+            "start the worker that has them in an inbox of its own, or set inbox.url to the inbox of the group: no "
+            "decision about them is taken until then"
+        )
+        yield fault("approvals", text, cure)
 
 
 def _of_agents(survey: Survey) -> Iterator[CheckResult]:

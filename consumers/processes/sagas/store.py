@@ -217,6 +217,23 @@ class ProcessStore:
         )
         return [process_in_row(row) for row in rows]
 
+    async def known_keys(self, saga: str, group: str, keys: Sequence[str]) -> frozenset[str]:
+        """Return those of *keys* by which the store knows processes of *saga* in *group*, open or not."""
+        found = set[str]()
+        for at in range(0, len(keys), _IDS_AT_ONCE):
+            some = keys[at : at + _IDS_AT_ONCE]
+            places = ", ".join(f"${number}" for number in range(4, len(some) + 4))
+            rows = await self.read(
+                "SELECT key FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND saga = $3 "
+                f"AND key IN ({places})",
+                self._namespace,
+                group,
+                saga,
+                *some,
+            )
+            found |= {str(row[0]) for row in rows}
+        return frozenset(found)
+
     async def begins(self, digits: str) -> list[Process]:
         """Return at most two processes of the namespace whose ids begin with the hexadecimal *digits*."""
         digits = digits.lower()

@@ -266,6 +266,7 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     # Its offset is committed a moment after the request is there.
     guarded.wait_until(lambda: f": held for approval {digits}" in outcome())
     assert "done" not in outcome()
+    assert "unknown to the inbox" not in guarded.call("doctor").stdout
     lead = ("--as", "lead@acme", "--key-file", "keys")
     assert "not the hash" in refused(guarded, "approval", "approve", digits, *lead, "--hash", "00000000")
     for part in ("cli@sealbus", "deployer@svc"):
@@ -304,6 +305,7 @@ def test_what_was_approved_and_is_in_no_workers_inbox_is_not_shown_as_done(
     shown = said(guarded, "show", message_id, "--part", "outcome")
     assert f"held for approval {digits}: lead@acme sent approve, and no worker has run it yet" in shown
     assert ": done" not in shown
+    assert "1 approval is open in the log and unknown to the inbox" in guarded.call("doctor").stdout
     assert guarded.handled() == []
 
 

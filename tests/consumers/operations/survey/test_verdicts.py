@@ -212,6 +212,15 @@ def test_workflows_of_an_inbox_that_is_not_there_are_not_called_fine() -> None:
     assert next(each.state for each in found if each.area == "processes") == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "states"), [({}, []), ({"shop": 2}, ["fault"]), (None, ["unknown"])], ids=["none", "two", "unread"]
+)
+def test_approvals_that_are_open_in_the_log_and_in_no_inbox_are_a_fault(elsewhere: Any, states: list[str]) -> None:
+    found = [each for each in of_survey(survey(work=WorkState(elsewhere=elsewhere))) if each.area == "approvals"]
+    assert [each.state for each in found] == states
+    assert not elsewhere or "shop: 2 approvals are open in the log and unknown to the inbox" in found[0].text
+
+
 def test_no_agent_at_all_is_not_called_healthy() -> None:
     assert next(each.state for each in of_survey(survey()) if each.area == "agents") == "unknown"
 
