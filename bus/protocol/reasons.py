@@ -258,17 +258,7 @@ GATE_NAMES: Final = MappingProxyType({gate: tuple(each.name for each in found) f
 
 REASONS: Final = frozenset(reason for reasons in GATE_NAMES.values() for reason in reasons)
 
-DECIDED_BY_BYTES: Final = frozenset(
-    {
-        "malformed",
-        "hash_mismatch",
-        "seal_mismatch",
-        "wrong_audience",
-        "type_mismatch",
-        "key_mismatch",
-        "signature_invalid",
-    }
-)
+DECIDED_BY_BYTES: Final = frozenset({"malformed", "hash_mismatch", "seal_mismatch", "type_mismatch", "key_mismatch"})
 """The reasons that the record alone decides, whatever is deployed or configured: what died of them dies again.
 
 Others depend on code, keys or settings, which may be corrected: a key that is unknown today may be trusted tomorrow.
