@@ -125,6 +125,11 @@ class DirectorySize(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
     """Records for which there was no place."""
 
+    @property
+    def unbelieved(self) -> frozenset[str]:
+        """The agents that records name which were refused for their key: whether those are silent is not known."""
+        return frozenset(each.agent_id for each in self.refused_lately if each.reason.startswith("key_"))
+
 
 class Instance(msgspec.Struct, kw_only=True, gc=False):
     """One running copy of an agent. Times in milliseconds are those at which the instance sealed its records."""
@@ -212,6 +217,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Live instances that report that they are stuck or disconnected."""
     lost: int = 0
     """Instances that fell silent in the last minutes without a goodbye, and that no later one replaces."""
+    lost_groups: tuple[str, ...] = ()
+    """The group of each of them, where no other instance of the group is heard."""
     silent: int = 0
     """All that fell silent so."""
     is_steady: bool = True
@@ -477,6 +484,7 @@ class Presence:
         until_s = min([until_s, *[(each.heard_s or 0.0) + silence_s for each in heard]])
         steady_s = max([_heard_s(each) for each in silent], default=_NEVER) + _STEADY * self._healthy_s
         until_s = until_s if now_s >= steady_s else min(until_s, steady_s)
+        lost = _not_replaced(silent, agent.instances.values()) if silent else ()
         largest = max(heard, key=_memory, default=None)
         known = well or present or list(agent.instances.values())
         # The newest card is that of the code that runs now.
@@ -516,7 +524,8 @@ class Presence:
             sealbus_versions=tuple(sorted({each.sealbus_version for each in well if each.sealbus_version})),
             silent=len(silent),
             is_steady=now_s >= steady_s,
-            lost=_not_replaced(silent, agent.instances.values()) if silent else 0,
+            lost=len(lost),
+            lost_groups=_unheard([each.group for each in lost], heard),
             clock_offset_s=max([each.clock_offset_s for each in heard], key=abs, default=0.0),
             memory_mb=None if largest is None else largest.memory_mb,
             memory_limit_mb=None if largest is None else largest.memory_limit_mb,
@@ -596,20 +605,25 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float, late_s: float) -> AgentE
     return entry
 
 
-def _not_replaced(silent: Sequence[Instance], known: Iterable[Instance]) -> int:
-    """Return how many of the *silent* instances have no successor among those *known*: one that began after it.
+def _not_replaced(silent: Sequence[Instance], known: Iterable[Instance]) -> list[Instance]:
+    """Return those of the *silent* instances that have no successor among those *known*: one that began after it.
 
     A successor may have ended since, in order, or as the next one that fell silent.
     """
     begun_s = sorted(each.first_s for each in known)
-    left = 0
+    left = list[Instance]()
     for each in sorted(silent, key=_heard_s):
         successor = next((at for at, first_s in enumerate(begun_s) if first_s > _heard_s(each)), None)
         if successor is None:
-            left += 1
+            left.append(each)
         else:
             del begun_s[successor]
     return left
+
+
+def _unheard(groups: Sequence[str], heard: Sequence[Instance]) -> tuple[str, ...]:
+    known = {each.group for each in heard}
+    return tuple([group for group in groups if group not in known])
 
 
 def _longest(instances: Sequence[Instance]) -> tuple[CurrentTask, ...]:

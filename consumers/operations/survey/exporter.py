@@ -196,6 +196,8 @@ def _of_groups(survey: Survey) -> Iterator[tuple[str, list[_Sample]]]:
 
 def _reason_of(group: GroupState) -> str:
     """Return what its messages wait for, as its workers say: the longest one counts."""
+    if group.is_silent:
+        return "silent"
     return group.hold_ups[0].reason if group.hold_ups else "unknown"
 
 

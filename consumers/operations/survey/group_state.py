@@ -49,12 +49,22 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the backlog grows, since the last look; empty: this is the first look."""
     hold_ups: tuple[HoldUp, ...] = ()
     """The messages for which others wait, as its workers say."""
+    lost: int = 0
+    """Its workers that fell silent without a goodbye, where no other one of it is heard."""
     stands: int
     """Partitions whose next record was deleted: no worker reads them."""
     settled: int = 0
     """The sum of its committed offsets: its growth is what the group has settled."""
     appended: int = 0
     """The sum of the ends of its partitions: its growth is what came for the group."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether all of its workers fell silent: they were killed, or a handler blocks the event loop of each.
+
+        From outside both look alike: the log counts a member until its session ends, and not after that.
+        """
+        return 0 < self.lost >= self.members
 
 
 def topics_of(info: GroupInfo) -> set[str]:
@@ -87,6 +97,7 @@ def state_of_group(
     oldest_s: float | None = None,
     lag_before: int | None = None,
     hold_ups: Sequence[HoldUp] = (),
+    lost: int = 0,
 ) -> GroupState:
     """Return the progress of a group, from the stored offsets (`group_ranges`) and what else is known of it."""
     lags: dict[str, int] = {}
@@ -109,6 +120,7 @@ def state_of_group(
         lag=total,
         worst=worst,
         still_s=still_s if total else 0.0,
+        lost=lost,
         stands=stands,
         settled=settled,
         appended=appended,

@@ -279,6 +279,8 @@ class Surveyor:
         for agent in agents:
             for group, hold_up in agent.hold_ups:
                 told.setdefault(group, []).append(hold_up)
+        unbelieved = self._directory.size.unbelieved
+        lost = Counter(group for agent in agents if agent.agent_id not in unbelieved for group in agent.lost_groups)
         states = []
         for info in infos:
             if not any(location[0] in topics_of(info) for location in ranges):
@@ -291,6 +293,7 @@ class Surveyor:
                 oldest_s=self._oldest_s(info, ranges, now_ms),
                 lag_before=self._lag_before(info.name, lag),
                 hold_ups=sorted(told.get(info.name, ()), key=lambda each: each.since_ms),
+                lost=lost[info.name],
             )
             states.append(state)
         return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))

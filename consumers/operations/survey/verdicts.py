@@ -18,7 +18,7 @@ from consumers.operations.survey.drift import of_changes
 from consumers.operations.survey.group_state import GroupState
 from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.member_verdicts import of_members
-from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown
+from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown, worst_first
 from consumers.operations.survey.survey import Survey
 from producers.directory.hold_ups import HoldUp
 from producers.directory.presence import AgentEntry, RefusedRecords
@@ -161,9 +161,8 @@ def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
         text = f"{group.name} stands in {group.stands} partitions: what it would read next is not kept any more"
         yield fault("groups", text, f"sealbus group skip-lost {group.name} --why ...")
         return
-    if group.lag and not group.members:
-        text = f"{group.name} has no worker, and {waits}, most in {group.worst}"
-        yield fault("groups", text, _GATEWAY if group.name == _DOORS else "start its worker: sealbus run MODULE:APP")
+    if group.lag and (group.is_silent or not group.members):
+        yield _of_absent(group, waits)
         return
     told = [found for each in _distinct(group.hold_ups) if (found := of_hold_up(group.name, each, now_ms)) is not None]
     told.sort(key=lambda found: found.state != "fault")
@@ -187,6 +186,21 @@ def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
         yield fault("groups", text, "their /healthz/live and their logs: sealbus run --metrics-port")
     else:
         yield ok("groups", f"{group.name}: {_many(group.members, 'worker', 'workers')}, {waits}")
+
+
+def _of_absent(group: GroupState, waits: str) -> CheckResult:
+    """Return the fault of a group for which records wait, and of which no worker is heard."""
+    if group.is_silent:
+        lost = "its worker" if group.lost == 1 else f"its {group.lost} workers"
+        text = f"{group.name}: {lost} fell silent without a goodbye, and {waits}, most in {group.worst}"
+        cure = (
+            "look at their logs: loop.blocked names a handler that blocks the event loop: fix it, and end that worker; "
+            "a new one would block, too. One that was killed or has crashed: start it again"
+        )
+        return fault("groups", text, cure)
+    text = f"{group.name} has no worker, and {waits}, most in {group.worst}"
+    start = "start its worker: sealbus run MODULE:APP. One that runs and is not counted hangs: see its log"
+    return fault("groups", text, _GATEWAY if group.name == _DOORS else start)
 
 
 def _distinct(hold_ups: Sequence[HoldUp]) -> list[HoldUp]:
@@ -362,12 +376,11 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
     if (more := len(ill) - _MAX_AGENTS) > 0:
         yield fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agent list")
     size = survey.directory
-    # Nothing that they report is believed: whether they are silent is not known.
-    unbelieved = {each.agent_id for each in size.refused_lately if each.reason.startswith("key_")}
-    for agent in survey.agents[:_MAX_AGENTS]:
-        if agent.agent_id not in unbelieved:
-            yield from _of_silent(agent)
-        yield from _of_workers(agent)
+    silent = [each for agent in survey.agents if agent.agent_id not in size.unbelieved for each in _of_silent(agent)]
+    found = worst_first([*silent, *(each for agent in survey.agents for each in _of_workers(agent))])
+    yield from found[:_MAX_AGENTS]
+    if (more := len(found) - _MAX_AGENTS) > 0:
+        yield hint("agents", f"{more:,} more findings about workers", "sealbus agent list")
     if size.dropped:
         text = f"{size.dropped:,} cards and heartbeats found no place: {size.agents:,} agents are known"
         yield hint(

@@ -375,6 +375,21 @@ def test_a_later_worker_that_has_ended_in_order_since_has_replaced_one_too() -> 
     assert lost(presence, 120) == (1, 2)
 
 
+def test_the_groups_of_lost_workers_are_known_where_none_else_is_heard() -> None:
+    presence = Presence(35.0)
+    show(presence, "one", msgspec.structs.replace(card("a@svc"), metadata={"group": "a-svc"}), 0)
+    timed_beat(presence, "one", 0)
+    found = presence.entry("a@svc", 26)
+    assert found is not None
+    assert found.lost_groups == ("a-svc",)
+    # One that works on has the group, however many others were killed.
+    show(presence, "two", msgspec.structs.replace(card("a@svc"), metadata={"group": "a-svc"}), 0)
+    timed_beat(presence, "two", 27)
+    found = presence.entry("a@svc", 28)
+    assert found is not None
+    assert (found.lost, found.lost_groups) == (1, ())
+
+
 def test_one_heartbeat_that_was_long_under_way_says_nothing_about_a_clock() -> None:
     presence = Presence(35.0)
     for number, offset_s in enumerate((-0.1, -0.1, -40.0)):

@@ -358,8 +358,9 @@ async def _waits(console: Console, timeline: Timeline, copies: Sequence[StoredCo
 
 def _wait_words(verdict: GroupVerdict, group: GroupState | None, now_ms: int) -> str:
     """Return in a sentence why a message waits in a group."""
-    if group is not None and not group.members:
-        return f"{verdict.group} has no worker: the message waits in {verdict.place}"
+    if group is not None and (group.is_silent or not group.members):
+        has = "is silent" if group.is_silent else "has no worker"
+        return f"{verdict.group} {has}: the message waits in {verdict.place}"
     topic, partition = verdict.place.rsplit("/", 2)[:2]
     for each in () if group is None else group.hold_ups:
         if (each.topic, str(each.partition)) == (topic, partition):

@@ -56,8 +56,8 @@ def _mark(group: GroupState, judged: Sequence[CheckResult]) -> StateMark:
     worst = {check.state for check in judged}
     if group.stands:
         return StateMark("dead", "cannot go on")
-    if group.lag and not group.members:
-        return StateMark("dead", "no worker")
+    if group.lag and (group.is_silent or not group.members):
+        return StateMark("dead", "silent" if group.is_silent else "no worker")
     if "fault" in worst:
         return StateMark(
             "dead", "falls behind" if group.trend == "grows" else "held up" if group.hold_ups else "behind"

@@ -53,6 +53,12 @@ def test_every_series_names_its_namespace() -> None:
     assert told[f"sealbus_group_still_seconds{place}"] == 9.0
 
 
+def test_a_group_whose_workers_fell_silent_is_still_for_that_reason() -> None:
+    group = GroupState(name="g", members=2, lag=3, worst="orders.a.b", stands=0, still_s=30.0, lost=2)
+    place = "[('group', 'g'), ('namespace', 'orders'), ('reason', 'silent')]"
+    assert samples(seen(groups=(group,)))[f"sealbus_group_still_seconds{place}"] == 30.0
+
+
 def test_what_was_not_looked_at_has_no_sample() -> None:
     told = samples(seen(work=WorkState(unseen="there is none")))
     for name in ("store_up", "log_append_seconds", "overdue_waits", "open_approvals"):

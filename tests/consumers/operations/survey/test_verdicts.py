@@ -120,6 +120,35 @@ def test_a_message_that_ended_workers_is_named_once_however_many_workers_report_
     assert "sealbus dlq add agents.job.run/2/41 --group worker-svc" in found.cure
 
 
+@pytest.mark.parametrize("members", [0, 2])
+def test_of_workers_that_all_fell_silent_nobody_is_asked_to_start_another(members: int) -> None:
+    """A handler blocks their event loops: the members leave the group when their sessions end, and a new one blocks."""
+    found = worst_first(list(of_group(group(members=members, lag=3, lost=2, still_s=30.0), NOW_MS)))[0]
+    assert found.state == "fault"
+    assert "its 2 workers fell silent without a goodbye, and 3 records wait" in found.text
+    assert "no worker" not in found.text
+    for part in ("loop.blocked", "start it again"):
+        assert part in found.cure
+
+
+def test_of_one_that_works_on_beside_a_silent_one_the_group_is_judged_as_ever() -> None:
+    (found,) = verdict(group(members=2, lag=3, lost=1))
+    assert found.state == "ok"
+
+
+def test_a_worker_that_hangs_is_not_counted_any_more_once_it_is_forgotten() -> None:
+    (found,) = verdict(group(members=0, lag=3))
+    assert "has no worker" in found.text
+    assert "hangs" in found.cure
+
+
+def test_a_silent_worker_is_told_however_many_agents_there_are() -> None:
+    agents = [agent(agent_id=f"a{number:03}@svc") for number in range(200)]
+    agents[150] = agent(agent_id="a150@svc", lost=1, silent=1)
+    found = [each.text for each in of_survey(survey(agents=tuple(agents))) if each.state == "fault"]
+    assert any("1 worker of a150@svc fell silent" in text for text in found)
+
+
 def test_what_a_card_names_and_the_group_has_committed_holds_nothing_up() -> None:
     location, each = ("agents.job.run", 2), held("crash")
     for committed, count in ((41, 1), (42, 0)):
