@@ -163,12 +163,11 @@ def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
         return
     if group.lag and (group.is_silent or not group.members):
         yield _of_absent(group, waits)
+        crashes = tuple(each for each in group.hold_ups if each.reason == "crash")
+        yield from _of_hold_ups(msgspec.structs.replace(group, hold_ups=crashes), now_ms)
         return
-    told = [found for each in _distinct(group.hold_ups) if (found := of_hold_up(group.name, each, now_ms)) is not None]
-    told.sort(key=lambda found: found.state != "fault")
-    yield from told[:_MAX_HOLD_UPS]
-    if (more := len(told) - _MAX_HOLD_UPS) > 0:
-        yield hint("groups", f"{more} more messages hold {group.name} up", f"sealbus group show {group.name}")
+    told = list(_of_hold_ups(group, now_ms))
+    yield from told
     if any(found.state == "fault" for found in told):
         return
     behind = f"{group.name} is {_age(group.oldest_s or 0)} behind in {group.worst}: {waits_of(group.lag)}"
@@ -186,6 +185,14 @@ def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
         yield fault("groups", text, "their /healthz/live and their logs: sealbus run --metrics-port")
     else:
         yield ok("groups", f"{group.name}: {_many(group.members, 'worker', 'workers')}, {waits}")
+
+
+def _of_hold_ups(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
+    told = [found for each in _distinct(group.hold_ups) if (found := of_hold_up(group.name, each, now_ms)) is not None]
+    told.sort(key=lambda found: found.state != "fault")
+    yield from told[:_MAX_HOLD_UPS]
+    if (more := len(told) - _MAX_HOLD_UPS) > 0:
+        yield hint("groups", f"{more} more messages hold {group.name} up", f"sealbus group show {group.name}")
 
 
 def _of_absent(group: GroupState, waits: str) -> CheckResult:

@@ -131,6 +131,13 @@ def test_of_workers_that_all_fell_silent_nobody_is_asked_to_start_another(member
         assert part in found.cure
 
 
+def test_a_message_that_ends_each_worker_is_named_also_while_none_runs() -> None:
+    texts = [
+        each.text for each in of_group(group(members=0, lag=3, hold_ups=(held("crash", detail="2 ended"),)), NOW_MS)
+    ]
+    assert ["has no worker" in text or "2 ended: message" in text for text in texts] == [True, True]
+
+
 def test_of_one_that_works_on_beside_a_silent_one_the_group_is_judged_as_ever() -> None:
     (found,) = verdict(group(members=2, lag=3, lost=1))
     assert found.state == "ok"
