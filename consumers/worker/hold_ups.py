@@ -169,7 +169,9 @@ class HoldUpWatch:
             return (*_why_queued(slot), None)
         if partition.patient and faults.missing:
             return "append", f"waits for the topic {faults.missing[0]}, which does not exist", None
-        if partition.patient or (slot is not None and (slot.settling or (slot.ran and not slot.released))):
+        # Between its run and its outcome a message needs both: the inbox for its claim, the log to seal its outputs.
+        is_ended = slot is not None and (slot.settling or (slot.ran and not (slot.released or faults.inbox)))
+        if partition.patient or is_ended:
             return "append", faults.append or "its outcome is not stored yet", None
         if faults.inbox or partition.awaiting_inbox or (slot is not None and self._parts.claims is not None):
             return "inbox", faults.inbox or "the inbox has not answered yet", None
