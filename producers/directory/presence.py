@@ -217,6 +217,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Live instances that report that they are stuck or disconnected."""
     lost: int = 0
     """Instances that fell silent in the last minutes without a goodbye, and that no later one replaces."""
+    heard_groups: tuple[str, ...] = ()
+    """The group of each instance that is heard."""
     lost_groups: tuple[str, ...] = ()
     """The group of each of them, where no other instance of the group is heard."""
     silent: int = 0
@@ -525,6 +527,7 @@ class Presence:
             silent=len(silent),
             is_steady=now_s >= steady_s,
             lost=len(lost),
+            heard_groups=tuple([each.group for each in heard]),
             lost_groups=_unheard([each.group for each in lost], heard),
             clock_offset_s=max([each.clock_offset_s for each in heard], key=abs, default=0.0),
             memory_mb=None if largest is None else largest.memory_mb,

@@ -20,6 +20,7 @@ from producers.directory.hold_ups import HoldUp
 __all__ = [
     "GroupState",
     "LagTrend",
+    "dropped_out",
     "first_unsettled",
     "group_ranges",
     "state_of_group",
@@ -50,7 +51,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     hold_ups: tuple[HoldUp, ...] = ()
     """The messages for which others wait, as its workers say."""
     lost: int = 0
-    """Its workers that fell silent without a goodbye, where no other one of it is heard."""
+    """Its workers that fell silent or lost their sessions without a goodbye, where no other one of it is at work."""
     stands: int
     """Partitions whose next record was deleted: no worker reads them."""
     settled: int = 0
@@ -60,7 +61,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_silent(self) -> bool:
-        """Whether all of its workers fell silent: they were killed, or a handler blocks the event loop of each.
+        """Whether all of its workers dropped out so: they were killed, or a handler blocks the event loop of each.
 
         From outside both look alike: the log counts a member until its session ends, and not after that.
         """
@@ -141,6 +142,14 @@ def first_unsettled(
             at = max(retained.start, info.committed.get(location, retained.start))
             if at < retained.end:
                 yield location, at
+
+
+def dropped_out(info: GroupInfo, lost: Mapping[str, int], heard: Mapping[str, int]) -> int:
+    """Return how many workers of a group are *lost*, by group, or were *heard* just now and have no session any more.
+
+    A session may end sooner than a missing heartbeat shows.
+    """
+    return lost.get(info.name, 0) or (0 if info.members else heard.get(info.name, 0))
 
 
 def trend_of(before: int | None, now: int) -> LagTrend:

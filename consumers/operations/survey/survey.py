@@ -26,6 +26,7 @@ from consumers.operations.survey.approval_watch import ApprovalWatch
 from consumers.operations.survey.audit_view import AuditState, look_at_audit
 from consumers.operations.survey.group_state import (
     GroupState,
+    dropped_out,
     first_unsettled,
     group_ranges,
     state_of_group,
@@ -281,6 +282,7 @@ class Surveyor:
                 told.setdefault(group, []).append(hold_up)
         unbelieved = self._directory.size.unbelieved
         lost = Counter(group for agent in agents if agent.agent_id not in unbelieved for group in agent.lost_groups)
+        heard = Counter(group for agent in agents for group in agent.heard_groups)
         states = []
         for info in infos:
             if not any(location[0] in topics_of(info) for location in ranges):
@@ -293,7 +295,7 @@ class Surveyor:
                 oldest_s=self._oldest_s(info, ranges, now_ms),
                 lag_before=self._lag_before(info.name, lag),
                 hold_ups=sorted(told.get(info.name, ()), key=lambda each: each.since_ms),
-                lost=lost[info.name],
+                lost=dropped_out(info, lost, heard),
             )
             states.append(state)
         return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))

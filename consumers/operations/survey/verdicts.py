@@ -199,7 +199,7 @@ def _of_absent(group: GroupState, waits: str) -> CheckResult:
     """Return the fault of a group for which records wait, and of which no worker is heard."""
     if group.is_silent:
         lost = "its worker" if group.lost == 1 else f"its {group.lost} workers"
-        text = f"{group.name}: {lost} fell silent without a goodbye, and {waits}, most in {group.worst}"
+        text = f"{group.name}: {lost} dropped out without a goodbye, and {waits}, most in {group.worst}"
         cure = (
             "look at their logs: loop.blocked names a handler that blocks the event loop: fix it, and end that worker; "
             "a new one would block, too. One that was killed or has crashed: start it again"

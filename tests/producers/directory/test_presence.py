@@ -381,13 +381,13 @@ def test_the_groups_of_lost_workers_are_known_where_none_else_is_heard() -> None
     timed_beat(presence, "one", 0)
     found = presence.entry("a@svc", 26)
     assert found is not None
-    assert found.lost_groups == ("a-svc",)
+    assert (found.lost_groups, found.heard_groups) == (("a-svc",), ())
     # One that works on has the group, however many others were killed.
     show(presence, "two", msgspec.structs.replace(card("a@svc"), metadata={"group": "a-svc"}), 0)
     timed_beat(presence, "two", 27)
     found = presence.entry("a@svc", 28)
     assert found is not None
-    assert (found.lost, found.lost_groups) == (1, ())
+    assert (found.lost, found.lost_groups, found.heard_groups) == (1, (), ("a-svc",))
 
 
 def test_one_heartbeat_that_was_long_under_way_says_nothing_about_a_clock() -> None:

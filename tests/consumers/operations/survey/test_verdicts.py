@@ -12,7 +12,7 @@ from bus.topics.specs import spec_of_topic
 from bus.transports.base import Change, GroupInfo, PartitionRange
 from consumers.deadletters.causes import Cause
 from consumers.operations.survey.audit_view import AuditState
-from consumers.operations.survey.group_state import GroupState, state_of_group, trend_of
+from consumers.operations.survey.group_state import GroupState, dropped_out, state_of_group, trend_of
 from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.log_probe import LogHealth
 from consumers.operations.survey.results import CheckResult, worst_first
@@ -121,11 +121,11 @@ def test_a_message_that_ended_workers_is_named_once_however_many_workers_report_
 
 
 @pytest.mark.parametrize("members", [0, 2])
-def test_of_workers_that_all_fell_silent_nobody_is_asked_to_start_another(members: int) -> None:
+def test_of_workers_that_all_dropped_out_nobody_is_asked_to_start_another(members: int) -> None:
     """A handler blocks their event loops: the members leave the group when their sessions end, and a new one blocks."""
     found = worst_first(list(of_group(group(members=members, lag=3, lost=2, still_s=30.0), NOW_MS)))[0]
     assert found.state == "fault"
-    assert "its 2 workers fell silent without a goodbye, and 3 records wait" in found.text
+    assert "its 2 workers dropped out without a goodbye, and 3 records wait" in found.text
     assert "no worker" not in found.text
     for part in ("loop.blocked", "start it again"):
         assert part in found.cure
@@ -136,6 +136,16 @@ def test_a_message_that_ends_each_worker_is_named_also_while_none_runs() -> None
         each.text for each in of_group(group(members=0, lag=3, hold_ups=(held("crash", detail="2 ended"),)), NOW_MS)
     ]
     assert ["has no worker" in text or "2 ended: message" in text for text in texts] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("members", "lost", "heard", "count"), [(0, 0, 2, 2), (2, 0, 2, 0), (2, 2, 0, 2), (0, 2, 0, 2), (0, 0, 0, 0)]
+)
+def test_workers_without_a_session_dropped_out_before_a_heartbeat_of_theirs_is_missing(
+    members: int, lost: int, heard: int, count: int
+) -> None:
+    info = GroupInfo(name="worker-svc", members={str(each): () for each in range(members)}, committed={})
+    assert dropped_out(info, {"worker-svc": lost}, {"worker-svc": heard, "other": 5}) == count
 
 
 def test_of_one_that_works_on_beside_a_silent_one_the_group_is_judged_as_ever() -> None:
