@@ -12,7 +12,6 @@ import msgspec
 
 from bus.errors import ContractError, TopicMissingError
 from bus.payloads.payload_types import payload_type
-from bus.protocol import sealing
 from bus.protocol.identifiers import is_namespace
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -23,7 +22,7 @@ from bus.transports.read_all import new_partition_starts, scan_topic
 from bus.vocabulary.approval import ApprovalRequest
 from bus.vocabulary.bus import ApprovalClosed
 from consumers.processes.approvals.deciding import request_in
-from consumers.processes.approvals.open_requests import is_proven
+from consumers.processes.approvals.open_requests import is_proven, valid_message
 
 __all__ = ["ApprovalWatch"]
 
@@ -80,11 +79,7 @@ class ApprovalWatch:
             offsets |= new_partition_starts(offsets, await self._transport.admin.ranges(topic))
             async for record in scan_topic(self._transport, topic, dict(offsets)):
                 offsets[record.partition] = record.offset + 1
-                try:
-                    message = sealing.parse(record.value)
-                    sealing.check_integrity(message)
-                except ContractError:
-                    continue
-                yield message
+                if (message := valid_message(record)) is not None:
+                    yield message
         except TopicMissingError:
             offsets.clear()

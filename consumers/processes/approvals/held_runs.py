@@ -13,7 +13,6 @@ import msgspec
 from bus.clock import Clock
 from bus.errors import ContractError, TopicMissingError
 from bus.payloads.payload_types import payload_type
-from bus.protocol import sealing
 from bus.protocol.identifiers import is_namespace
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -24,7 +23,7 @@ from bus.transports.read_all import scan_topic
 from bus.vocabulary.approval import ApprovalDecision, ApprovalRequest
 from bus.vocabulary.bus import ApprovalClosed
 from consumers.processes.approvals.deciding import request_in
-from consumers.processes.approvals.open_requests import is_proven
+from consumers.processes.approvals.open_requests import is_proven, valid_message
 
 __all__ = ["HeldRun", "held_runs"]
 
@@ -129,12 +128,7 @@ class _Reader:
                 # To parse takes longer than to look, and most are about others.
                 if needle not in (record.value or b""):
                     continue
-                try:
-                    message = sealing.parse(record.value)
-                    sealing.check_integrity(message)
-                except ContractError:
-                    continue
-                if is_proven(message, self._verifier):
+                if (message := valid_message(record)) is not None and is_proven(message, self._verifier):
                     found.append((record.timestamp_ms, message))
         except TopicMissingError:
             return []

@@ -18,7 +18,7 @@ from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import parse_ms
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic
-from bus.transports.base import Transport
+from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan_topic
 from bus.trust import opening
 from bus.vocabulary.approval import ApprovalRequest, hash_of
@@ -35,6 +35,7 @@ __all__ = [
     "open_requests",
     "readable_requests",
     "request_of",
+    "valid_message",
     "within_of",
 ]
 
@@ -135,18 +136,20 @@ async def held_message(transport: Transport, namespace: str, found: OpenRequest)
 
 async def _messages(transport: Transport, topic: str) -> list[Message]:
     """Return the valid messages of *topic*; none if the topic does not exist."""
-    found = []
     try:
-        async for record in scan_topic(transport, topic):
-            try:
-                message = sealing.parse(record.value)
-                sealing.check_integrity(message)
-            except ContractError:
-                continue
-            found.append(message)
+        return [found async for each in scan_topic(transport, topic) if (found := valid_message(each)) is not None]
     except TopicMissingError:
         return []
-    return found
+
+
+def valid_message(record: Record) -> Message | None:
+    """Return the message of *record*, of which nothing is proven yet; None where it was changed, or is none."""
+    try:
+        message = sealing.parse(record.value)
+        sealing.check_integrity(message)
+    except ContractError:
+        return None
+    return message
 
 
 def agrees(request: Message, pending: Message) -> bool:
