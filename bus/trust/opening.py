@@ -28,6 +28,7 @@ __all__ = [
     "Trust",
     "agent_of_file",
     "believed_keys",
+    "believed_policy",
     "key_file_of",
     "keyless",
     "open_trust",
@@ -86,6 +87,14 @@ def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
     """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
     keys_alone = msgspec.structs.replace(keyless(settings), policy=msgspec.structs.replace(settings.policy, file=""))
     return open_trust(keys_alone, "", clock=clock).verifier
+
+
+def believed_policy(settings: Settings, clock: Clock) -> Policy:
+    """Return the policy of *settings*; no key is looked at. Raises ConfigurationError."""
+    policy_alone = msgspec.structs.replace(
+        settings, trust=msgspec.structs.replace(settings.trust, keys="", key_file="")
+    )
+    return open_trust(policy_alone, "", clock=clock).policy
 
 
 def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> str:

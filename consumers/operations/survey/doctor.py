@@ -23,7 +23,7 @@ from bus.settings.schema import Settings, WorkerSettings
 from bus.topics.names import group_of_agent
 from bus.trust.keys.key_directory import TrustedKey
 from bus.trust.keys.key_pairing import SOON_MS, KeyGuard, ending_keys
-from bus.trust.opening import Trust, keyless, open_trust, private_key_files
+from bus.trust.opening import Trust, believed_policy, keyless, open_trust, private_key_files
 from bus.trust.policy.cases import make_request
 from bus.trust.policy.decision import Deny, decide_request
 from bus.trust.policy.policy import NO_POLICY, rules_source
@@ -44,7 +44,6 @@ __all__ = [
     "check_trust",
     "check_worker_keys",
     "free_bytes",
-    "policy_fault",
     "without_policy",
 ]
 
@@ -114,7 +113,7 @@ def _disk(name: str, folder: Path) -> CheckResult:
 
 def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> Iterator[CheckResult]:
     """Judge keys and policy, as the workers of *agents* would open them."""
-    refusal = policy_fault(settings, clock)
+    refusal = _policy_fault(settings, clock)
     if refusal:
         cure = "correct it: sealbus check --only policy. Until then programs that start with it end at once"
         yield fault("policy", refusal, cure)
@@ -175,13 +174,10 @@ def _private_keys(key_file: str) -> Iterator[CheckResult]:
         yield ok("keys", f"the private keys can be read: {count:,} in {key_file}")
 
 
-def policy_fault(settings: Settings, clock: Clock) -> str:
+def _policy_fault(settings: Settings, clock: Clock) -> str:
     """Return why the policy alone cannot be read; empty where it can."""
-    keyless_settings = msgspec.structs.replace(
-        settings, trust=msgspec.structs.replace(settings.trust, keys="", key_file="")
-    )
     try:
-        open_trust(keyless_settings, "", clock=clock)
+        believed_policy(settings, clock)
     except ConfigurationError as error:
         return str(error)
     return ""

@@ -18,7 +18,7 @@ from bus.errors import BusError, ConfigurationError, NotPermittedError, text_of
 from bus.settings.schema import Settings
 from bus.topics.specs import creates_topics
 from bus.transports.base import TopicSpec, Transport
-from bus.trust.opening import Trust, believed_keys, keyless, open_trust
+from bus.trust.opening import Trust, believed_keys, believed_policy, keyless
 from bus.trust.policy.policy import NO_POLICY
 from consumers.operations.survey import drift
 from consumers.operations.survey.doctor import (
@@ -27,7 +27,6 @@ from consumers.operations.survey.doctor import (
     check_inbox,
     check_trust,
     check_worker_keys,
-    policy_fault,
     without_policy,
 )
 from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown, worst_first
@@ -93,23 +92,20 @@ class Examiner:
         """Look at everything. A log that cannot be read is a fault among the others; nothing is raised for it."""
         taken_ms = self._clock.now_ms()
         # The inbox may hang: the log is looked at beside it.
-        found, taken = await asyncio.gather(examine_here(self._settings, self._agents, self._clock), self._survey())
-        survey = taken if isinstance(taken, Survey) else None
+        here = asyncio.get_running_loop().create_task(examine_here(self._settings, self._agents, self._clock))
+        survey = None
         try:
-            if isinstance(taken, BusError):
-                raise taken
-            found += await self._of_log(taken, _readable_trust(self._settings, self._clock))
-        except BusError as error:
-            found += log_faults(error)
+            try:
+                survey = await self.surveyor.take()
+                of_log = await self._of_log(survey, _readable(self._settings, self._clock)[1])
+            except BusError as error:
+                of_log = log_faults(error)
+            found = [*await here, *of_log]
+        finally:
+            here.cancel()
         # The same is known of a topic from its name and from the app that wants it, of a file from each agent.
         found = list(dict.fromkeys(self._lasting(found)))
         return Examination(taken_ms=taken_ms, results=tuple(worst_first(found)), survey=survey)
-
-    async def _survey(self) -> Survey | BusError:
-        try:
-            return await self.surveyor.take()
-        except BusError as error:
-            return error
 
     def _lasting(self, found: list[CheckResult]) -> list[CheckResult]:
         """Return *found*, with the inbox's fault for some seconds longer than it is seen.
@@ -192,9 +188,8 @@ async def opened_examiner(
     letters_within_s: float | None = None,
 ) -> AsyncGenerator[Examiner]:
     """Yield what examines the installation of *settings*; see `Examiner` and `Surveyor`."""
-    async with opened_surveyor(
-        transport, _readable(settings, clock), clock, letters_within_s=letters_within_s
-    ) as surveyor:
+    readable, _ = _readable(settings, clock)
+    async with opened_surveyor(transport, readable, clock, letters_within_s=letters_within_s) as surveyor:
         yield Examiner(transport, settings, surveyor, clock, agents=agents, wanted=wanted, groups=groups, target=target)
 
 
@@ -216,23 +211,18 @@ def log_faults(error: BusError) -> list[CheckResult]:
     return [fault("log", text_of(error), cure), *(unknown(area, "the log cannot be read") for area in _OF_LOG)]
 
 
-def _readable_trust(settings: Settings, clock: Clock) -> Trust:
-    """Open what can be read of keys and policy; the rest is told by the checks."""
-    try:
-        return open_trust(_readable(settings, clock), "", clock=clock)
-    except ConfigurationError:
-        # A file was broken since that look.
-        return Trust(None, None, NO_POLICY)
+def _readable(settings: Settings, clock: Clock) -> tuple[Settings, Trust]:
+    """Return *settings* without a private key, and without trusted keys or a policy that cannot be read, opened too.
 
-
-def _readable(settings: Settings, clock: Clock) -> Settings:
-    """Return *settings* without a private key, and without trusted keys or a policy that cannot be read.
-
-    The log is looked at nevertheless.
+    The log is looked at nevertheless: what cannot be read is told by the checks.
     """
-    settings = keyless(settings)
+    settings, trust = keyless(settings), Trust(None, None, NO_POLICY)
     try:
-        believed_keys(settings, clock)
+        trust = msgspec.structs.replace(trust, verifier=believed_keys(settings, clock))
     except ConfigurationError:
         settings = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, keys=""))
-    return without_policy(settings) if policy_fault(settings, clock) else settings
+    try:
+        trust = msgspec.structs.replace(trust, policy=believed_policy(settings, clock))
+    except ConfigurationError:
+        settings = without_policy(settings)
+    return settings, trust
