@@ -70,24 +70,25 @@ def counted_letters(plan: RedriveCounts) -> list[LetterCount]:
     ]
 
 
+def _by_reason(plan: RedriveCounts, verdict: str) -> Counter[str]:
+    """Return the letters of *plan* that have *verdict*, by the reason of their death."""
+    found = Counter[str]()
+    for count, letters in plan.counts.items():
+        if count.verdict == verdict:
+            found[count.reason] += letters
+    return found
+
+
 def forged_lines(plan: RedriveCounts) -> Iterator[str]:
     """Yield how many letters would be sent whose messages may be forged, though a key or a setting may be at fault."""
-    sent = Counter[str]()
-    for count, letters in plan.counts.items():
-        if count.verdict == "send" and count.reason in FORGED:
-            sent[count.reason] += letters
-    if sent:
+    if sent := Counter({reason: letters for reason, letters in _by_reason(plan, "send").items() if reason in FORGED}):
         named = ", ".join(f"{letters} {reason}" for reason, letters in sent.most_common())
         yield f"hint: {named} may be forged: send them only if a key or a setting here was wrong, and is corrected"
 
 
 def unchanged_lines(plan: RedriveCounts) -> Iterator[str]:
     """Yield how many letters a redrive leaves because the same bytes would fail again, and what closes them."""
-    left = Counter[str]()
-    for count, letters in plan.counts.items():
-        if count.verdict == "decided by its bytes":
-            left[count.reason] += letters
-    if left:
+    if left := _by_reason(plan, "decided by its bytes"):
         named = ", ".join(f"{letters} {reason}" for reason, letters in left.most_common())
         options = " ".join(f"--reason {reason}" for reason, _ in left.most_common())
         yield (
