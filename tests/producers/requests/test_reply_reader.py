@@ -72,6 +72,16 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
+async def reading_again(log: Log, clock: ManualClock) -> ReplyReader:
+    """A reader from offset 7 on, after its first read has failed and its pause is over."""
+    replies = reader(log, clock)
+    replies.start({0: 7})
+    await turns()
+    clock.advance(1)
+    await turns()
+    return replies
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("fault", [UnreachableError("x"), NotPermittedError("x"), ValueError("a bug")])
 async def test_an_unreachable_log_is_asked_again_after_a_pause(fault: Exception) -> None:
@@ -94,11 +104,7 @@ async def test_an_unreachable_log_is_asked_again_after_a_pause(fault: Exception)
 
 async def test_a_topic_made_anew_is_read_from_its_start() -> None:
     log, clock = Log([TopicMissingError("x")], end=3), ManualClock()
-    replies = reader(log, clock)
-    replies.start({0: 7})
-    await turns()
-    clock.advance(1)
-    await turns()
+    replies = await reading_again(log, clock)
     assert log.asked == [7, 0]
     await replies.close()
 
@@ -106,11 +112,7 @@ async def test_a_topic_made_anew_is_read_from_its_start() -> None:
 async def test_a_topic_that_was_deleted_is_made_again_and_read_from_its_start() -> None:
     log, clock = Log([TopicMissingError("x")]), ManualClock()
     log.missing = True
-    replies = reader(log, clock)
-    replies.start({0: 7})
-    await turns()
-    clock.advance(1)
-    await turns()
+    replies = await reading_again(log, clock)
     assert not log.missing
     assert log.asked == [7, 0]
     await replies.close()
@@ -120,22 +122,14 @@ async def test_a_new_topic_that_has_as_many_records_as_the_old_one_had_is_read_f
     """Its first answer may come between its creation and the next look at it."""
     log, clock = Log([TopicMissingError("x")]), ManualClock()
     log.missing, log.end_of_new = True, 7
-    replies = reader(log, clock)
-    replies.start({0: 7})
-    await turns()
-    clock.advance(1)
-    await turns()
+    replies = await reading_again(log, clock)
     assert log.asked == [7, 0]
     await replies.close()
 
 
 async def test_a_missing_topic_that_another_process_has_made_again_is_read_from_its_start() -> None:
     log, clock = Log([TopicMissingError("x")], end=7), ManualClock()
-    replies = reader(log, clock)
-    replies.start({0: 7})
-    await turns()
-    clock.advance(1)
-    await turns()
+    replies = await reading_again(log, clock)
     assert log.asked == [7, 0]
     await replies.close()
 
