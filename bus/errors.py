@@ -287,8 +287,9 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
         except ConnectionError as error:
             raise DependencyDown("billing-api") from error
 
-    All messages of its type wait, one at a time tries whether the dependency called *name* is back. *name* is a label
-    of metrics, so give few different ones.
+    All messages of its type wait, one at a time tries whether the dependency called *name* is back. A message that
+    blames it again after others got through spends an attempt, and waits 1, 2, 4 and up to 30 s. *name* is a label of
+    metrics, so give few different ones.
     """
 
     retriable = True

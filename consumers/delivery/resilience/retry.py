@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from bus.backoff import Backoff
-from bus.errors import BusError, Reject, RetryLater, text_of
+from bus.errors import BusError, DependencyDown, Reject, RetryLater, text_of
 from bus.protocol.envelope import RetryPolicy
 from bus.retry import PROGRAM_ERRORS, Retry, asked_by
 from consumers.delivery.handler_errors import HandlerGoneError, HandlerTimeoutError, leaves_of
@@ -35,6 +35,8 @@ __all__ = [
 LANE_LIMIT_S = 2.0
 _JITTER = 0.2
 _RUNS_OF_A_PROGRAM_ERROR: Final = 2
+_OUTAGE: Final = Backoff(1.0, 30.0)
+"""Waits of a message that blames a dependency with which others got through."""
 _ALWAYS: Final = (BusError, HandlerTimeoutError, HandlerGoneError)
 """Errors that `Retry(only=...)` does not cover, because it names a handler's own exceptions."""
 
@@ -86,8 +88,8 @@ def decide_retry(
 
     *policy* is the group's. The message may have *requested* for fewer runs and shorter waits, never for more or
     longer. *remaining_s* is the rest of its lifetime, *randomness* is in [0, 1). Waits under *lane_limit_s* are spent
-    in the lane; 0 where too many wait there already. Waiting for a dependency is in
-    `consumers.delivery.resilience.circuit_breaker`.
+    in the lane; 0 where too many wait there already. Waiting for a dependency without an attempt is in
+    `consumers.delivery.resilience.circuit_breaker`; a `DependencyDown` here counts as the message's own failure.
     """
     if isinstance(error, Reject):
         return Die(error.dead_reason, text_of(error))
@@ -99,9 +101,22 @@ def decide_retry(
         max_attempts = min(max_attempts, _RUNS_OF_A_PROGRAM_ERROR)
     if attempt >= max_attempts:
         return Die("retries_exhausted", f"gave up after {attempt} attempts")
-    delay_s = min(_delay(each, attempt) for each in policies) * (1 - _JITTER * randomness)
+    scale = 1 - _JITTER * randomness
+    delay_s = min(_delay(each, attempt) for each in policies) * scale
     if isinstance(error, RetryLater) and error.after_s is not None:
         delay_s = max(delay_s, error.after_s)
+    if isinstance(error, DependencyDown) and (longer_s := _OUTAGE.delay_s(attempt) * scale) > delay_s:
+        # The dependency may be down once more: an outage of seconds must not use up all attempts.
+        longer = _wait(longer_s, attempt, tiers=tiers, remaining_s=remaining_s, lane_limit_s=lane_limit_s)
+        if not isinstance(longer, Die):
+            return longer
+    return _wait(delay_s, attempt, tiers=tiers, remaining_s=remaining_s, lane_limit_s=lane_limit_s)
+
+
+def _wait(
+    delay_s: float, attempt: int, *, tiers: Sequence[Tier], remaining_s: float, lane_limit_s: float
+) -> RetryDecision:
+    """Return where a message waits for *delay_s* seconds, or that it dies because it ends before."""
     if delay_s >= remaining_s:
         return Die("retries_exhausted", f"the next attempt in {delay_s:.1f} s would outlive the message")
     if delay_s < lane_limit_s or not tiers:

@@ -92,6 +92,33 @@ async def test_a_message_that_always_blames_its_dependency_is_dead_lettered() ->
         assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
 
 
+async def test_who_missed_the_time_between_two_outages_does_not_spend_its_attempts_within_the_second() -> None:
+    app, handled, down = App("worker@svc"), [], {0, 1}
+
+    @app.on(Job, retry=Retry(attempts=6, backoff="constant", base_s=0.05))
+    async def handle(job: Job) -> None:
+        if job.number in down:
+            raise DependencyDown("db")
+        handled.append(job.number)
+
+    async with app.test() as bus:
+        await bus.publish(Job(number=0), ttl_s=7_200)
+        await bus.settle()
+        await bus.publish(Job(number=1), ttl_s=7_200)
+        # What the other message finds says that the dependency is up again.
+        down.discard(1)
+        for _ in range(60):
+            await bus.advance(1)
+            if handled:
+                break
+        assert handled == [1]
+        await bus.advance(10)
+        down.clear()
+        await bus.advance(60)
+        assert handled == [1, 0]
+        assert bus.dead_letters == []
+
+
 async def test_a_message_expires_while_it_waits() -> None:
     database = Database()
     async with database.app().test() as bus:

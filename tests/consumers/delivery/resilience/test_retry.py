@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bus.errors import Reject, RetryLater
+from bus.errors import DependencyDown, Reject, RetryLater
 from bus.protocol.envelope import RetryPolicy
 from consumers.delivery.resilience.retry import (
     Die,
@@ -39,6 +39,7 @@ ERRORS = st.sampled_from(
         RetryLater(after_s=7.5),
         RetryLater(after_s=1e9),
         TimeoutError(),
+        DependencyDown("db"),
     ]
 )
 
@@ -67,7 +68,7 @@ def test_retry_waits_respect_the_delay_the_lifetime_and_the_attempts(
     assert 0 <= decision.delay_s < remaining_s
     asked_s = getattr(error, "after_s", None) or 0.0
     assert decision.delay_s >= asked_s
-    assert decision.delay_s <= max(policy.cap_s, asked_s)
+    assert decision.delay_s <= max(policy.cap_s, asked_s, 30.0 if isinstance(error, DependencyDown) else 0.0)
     if isinstance(decision, WaitInTier):
         assert decision.delay_s >= 2.0
         assert decision.tier.delay_s < remaining_s
@@ -130,6 +131,17 @@ def test_short_waits_stay_in_the_lane(delay_s: float, place: str) -> None:
 
 def test_without_tiers_everything_waits_in_the_lane() -> None:
     assert isinstance(decided(RetryLater(after_s=60), tiers=()), WaitInLane)
+
+
+def test_attempts_that_blame_a_dependency_last_longer_than_half_a_minute() -> None:
+    policy = Retry(attempts=6, backoff="constant", base_s=0.05)
+    waits = [decided(DependencyDown("db"), policy=policy, attempt=attempt).delay_s for attempt in range(1, 6)]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+def test_a_wait_for_a_dependency_ends_no_message_that_its_policy_lets_live() -> None:
+    policy = Retry(attempts=6, backoff="constant", base_s=0.05)
+    assert decided(DependencyDown("db"), policy=policy, attempt=5, remaining_s=14.0) == WaitInLane(0.05, 5)
 
 
 def test_the_last_attempt_is_the_last() -> None:
