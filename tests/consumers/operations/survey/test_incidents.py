@@ -32,6 +32,7 @@ from tests.databases import Postgres
 from tests.prometheus import Prometheus
 
 STORY_S = 30.0
+WATCH_S = float(os.environ.get("WATCH_S", "20"))
 """Within so many seconds every surface tells of a fault."""
 
 AGENTS = """
@@ -553,9 +554,9 @@ def test_every_surface_names_the_true_cause_and_its_cure_works(on_kafka: tuple[S
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.timeout(1_200)
-def test_under_load_every_scrape_succeeds_and_nothing_fires(on_kafka: tuple[Site, Any, Any]) -> None:
-    """For WATCH_S seconds, 20 by default."""
+@pytest.mark.timeout(WATCH_S + 600)
+def test_under_load_every_scrape_succeeds_and_every_look_finds_all_well(on_kafka: tuple[Site, Any, Any]) -> None:
+    """For WATCH_S seconds: 1,800 of them are the half hour of calm."""
     site, _, _ = on_kafka
     site.open()
     Told(site, **all_well(site)).within(90)
@@ -563,14 +564,15 @@ def test_under_load_every_scrape_succeeds_and_nothing_fires(on_kafka: tuple[Site
     jobs.write_text("".join(f'{{"number": {number}}}\n' for number in range(2_000)))
     begun_s, rounds = time.monotonic(), 0
     words = ("publish", "job.run", "--app", "agents:app", "--as", "shop@corp", *site.common, "load.ndjson")
-    while time.monotonic() < begun_s + float(os.environ.get("WATCH_S", "20")):
+    while time.monotonic() < begun_s + WATCH_S:
         site.call(*words, code=0)
         rounds += 1
-        assert not site.alerts(), site.alerts()
+        wrong = [name for name, is_well in all_well(site).items() if not is_well()]
+        assert not wrong, Told(site).report(wrong)
         time.sleep(1)
     assert site.asked(f"min(min_over_time(up[{time.monotonic() - begun_s:.0f}s]))") == 1
     handled = site.asked('sum(sealbus_settled_total{outcome="done"})')
-    print(f"{rounds * 2_000:,} published, {handled:,.0f} done by the last scrape")
+    print(f"{rounds * 2_000:,} published in {rounds} looks, {handled:,.0f} done by the last scrape")
     assert handled > 0
     Told(site, **all_well(site)).within()
 
