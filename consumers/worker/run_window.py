@@ -54,13 +54,16 @@ class RunWindow:
         before = self._looks[0]
         if before.at_s == now_s or not timings:
             return None
-        ended = [now - then for now, then in zip(counts, before.counts or [0] * len(counts), strict=True)]
+        ended = [round(now - then) for now, then in zip(counts, before.counts or [0] * len(counts), strict=True)]
         return RecentRuns(
             within_s=round(now_s - before.at_s, 3),
             retried=look.retries - before.retries,
             took=tuple(
-                RunCount(up_to_s=up_to_s, runs=round(count))
-                for up_to_s, count in zip((*timings[0].bounds, None), ended, strict=True)
-                if count
+                RunCount(up_to_s=up_to_s, runs=count)
+                for up_to_s, count, next_count in zip(
+                    (*timings[0].bounds, None), ended, (*ended[1:], 0), strict=True
+                )
+                # The one before a count too, without runs: it is where that one begins.
+                if count or next_count
             ),
         )

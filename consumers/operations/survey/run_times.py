@@ -41,7 +41,8 @@ def run_times_of(parts: Sequence[RecentRuns]) -> RunTimes | None:
     for part in known:
         for each in part.took[:_MAX_COUNTS]:
             counts[math.inf if each.up_to_s is None or each.up_to_s > _LONGEST_S else each.up_to_s] += each.runs
-    ended = sorted((up_to_s, count) for up_to_s, count in counts.items() if count)
+    # A count of no runs is where the next one begins.
+    ended = sorted(counts.items())
     return RunTimes(
         a_minute=min(
             _MOST, sum(60 * sum(each.runs for each in part.took[:_MAX_COUNTS]) / part.within_s for part in known)
@@ -56,7 +57,7 @@ def _within_s(ended: Sequence[tuple[float, int]], share: float) -> float | None:
     """Return the time that *share* of the runs took at most: between two counts, they are taken as evenly spread."""
     wanted, passed, longer_than_s = share * sum(count for _, count in ended), 0, 0.0
     for up_to_s, count in ended:
-        if passed + count >= wanted:
+        if count and passed + count >= wanted:
             part = (wanted - passed) / count
             return up_to_s if math.isinf(up_to_s) else longer_than_s + (up_to_s - longer_than_s) * part
         passed, longer_than_s = passed + count, up_to_s

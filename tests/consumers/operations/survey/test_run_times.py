@@ -44,6 +44,11 @@ def test_instances_add_up_each_by_its_own_time() -> None:
     assert times == RunTimes(a_minute=30, retried_a_minute=2, half_s=0.05, most_s=0.095)
 
 
+def test_runs_are_spread_from_the_time_that_all_of_them_took_longer_than() -> None:
+    times = run_times_of([took(_2500=0, _5000=20)])
+    assert times == RunTimes(a_minute=20, retried_a_minute=0, half_s=3.75, most_s=4.875)
+
+
 def test_what_took_longer_than_was_counted_is_longer_than_any_time() -> None:
     times = run_times_of([took(_100=1, more=9)])
     assert times is not None
