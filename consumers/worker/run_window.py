@@ -60,9 +60,7 @@ class RunWindow:
             retried=look.retries - before.retries,
             took=tuple(
                 RunCount(up_to_s=up_to_s, runs=count)
-                for up_to_s, count, next_count in zip(
-                    (*timings[0].bounds, None), ended, (*ended[1:], 0), strict=True
-                )
+                for up_to_s, count, next_count in zip((*timings[0].bounds, None), ended, (*ended[1:], 0), strict=True)
                 # The one before a count too, without runs: it is where that one begins.
                 if count or next_count
             ),

@@ -238,14 +238,14 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     members: tuple[GroupMember, ...] = ()
     """Its live instances as members of their groups, by their cards."""
     doing: tuple[CurrentTask, ...] = ()
-    """What handlers of its healthy instances run for, as of their last heartbeats: the longest first, at most 8 of each
+    """What handlers of its live instances run for, as of their last heartbeats: the longest first, at most 8 of each
     instance and 64 in all."""
     places: int | None = None
-    """How many handlers its healthy instances may run at once; None: no instance says."""
+    """How many handlers its live instances may run at once; None: no instance says."""
     busy: int | None = None
     """How many of these places are taken; None: no instance says."""
     runs: tuple[RecentRuns, ...] = ()
-    """How long handlers took lately, by healthy instance; those that do not say are left out."""
+    """How long handlers took lately, by live instance; those that do not say are left out."""
     versions: tuple[str, ...] = ()
     """The versions of its app that run, by the cards of its healthy instances."""
     sealbus_versions: tuple[str, ...] = ()
@@ -465,7 +465,7 @@ class Presence:
 
     def _made(self, agent_id: str, agent: _Agent, now_s: float) -> AgentEntry:
         since_s, heard_s, until_s = now_s - self._healthy_s, _NEVER, _ALWAYS
-        present, well, unwell = list[Instance](), list[Instance](), 0
+        present, well, at_work = list[Instance](), list[Instance](), list[Instance]()
         for each in agent.instances.values():
             at_s = each.heard_s
             if at_s is not None and at_s > heard_s:
@@ -476,10 +476,10 @@ class Presence:
             if at_s is None or at_s < since_s:
                 continue
             until_s = min(until_s, at_s + self._healthy_s)
+            # One that is stuck works on, in other lanes.
+            at_work.append(each)
             if each.is_well:
                 well.append(each)
-            else:
-                unwell += 1
         silence_s = _SILENT * self._healthy_s
         silent = [each for each in present if each.heard_s is not None and each.heard_s < now_s - silence_s]
         heard = [each for each in present if each.heard_s is not None and each.heard_s >= now_s - silence_s]
@@ -512,16 +512,16 @@ class Presence:
             claimed=agent.claimed,
             accepts=tuple([() if each.card is None else each.card.accepts for each in well]),
             roles=() if card is None else card.roles,
-            active_tasks=sum([each.active_tasks or 0 for each in well]) if well else None,
+            active_tasks=sum([each.active_tasks or 0 for each in at_work]) if at_work else None,
             types=_united([each.topic_types for each in well]),
             missing=_united([each.missing for each in well]),
-            unwell=unwell,
+            unwell=len(at_work) - len(well),
             hold_ups=tuple([(each.group, found) for each in heard for found in each.hold_ups]),
             members=tuple([each.member for each in heard if each.member is not None]),
-            doing=_longest(well),
-            places=_sum([each.places for each in well]),
-            busy=_sum([each.busy for each in well]),
-            runs=tuple([each.runs for each in well if each.runs is not None]),
+            doing=_longest(at_work),
+            places=_sum([each.places for each in at_work]),
+            busy=_sum([each.busy for each in at_work]),
+            runs=tuple([each.runs for each in at_work if each.runs is not None]),
             versions=tuple(sorted({each.card.version for each in well if each.card is not None})),
             sealbus_versions=tuple(sorted({each.sealbus_version for each in well if each.sealbus_version})),
             silent=len(silent),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.protocol.identifiers import uuid7
-from bus.vocabulary.agent import CurrentTask
+from bus.vocabulary.agent import CurrentTask, RecentRuns, RunCount
 from bus.vocabulary.parts import AgentCard
 from producers.directory.presence import Presence, PresenceLimits, Work, accepts_version
 
@@ -48,24 +48,36 @@ def health(presence: Presence, now_s: float) -> str:
     return entry.health
 
 
+RUNS = RecentRuns(within_s=60, took=(RunCount(up_to_s=1, runs=60),))
+
+
 def task(message_id: str, since_ms: int) -> CurrentTask:
     return CurrentTask(message_type="task.request", message_id=message_id, conversation_id="c", since_ms=since_ms)
 
 
-def works(presence: Presence, session: str, at_s: float, work: Work) -> None:
+def works(presence: Presence, session: str, at_s: float, work: Work, *, is_well: bool = True) -> None:
     presence.heard(
         "a@svc",
         session,
         at_s,
         sealed_ms=round(at_s * 1000),
-        is_well=True,
+        is_well=is_well,
         active_tasks=1,
         draining=False,
         work=work,
     )
 
 
-def test_an_agent_does_what_its_healthy_instances_do() -> None:
+def test_an_instance_that_is_stuck_works_on_and_is_counted_with_its_work() -> None:
+    presence = Presence(35)
+    works(presence, "1", 100, Work(doing=(task("m1", 20),), places=10, busy=2, runs=RUNS), is_well=False)
+    entry = presence.entry("a@svc", 101)
+    assert entry is not None
+    assert (entry.health, entry.unwell, entry.active_tasks) == ("unhealthy", 1, 1)
+    assert (entry.busy, entry.places, entry.doing, entry.runs) == (2, 10, (task("m1", 20),), (RUNS,))
+
+
+def test_an_agent_does_what_its_instances_do_that_are_heard() -> None:
     presence = Presence(35)
     works(presence, "1", 100, Work(doing=(task("m1", 20), task("m2", 30)), places=10, busy=2))
     works(presence, "2", 100, Work(doing=(task("m3", 10),), places=10, busy=1))

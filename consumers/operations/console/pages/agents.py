@@ -76,10 +76,10 @@ def _views(console: Console) -> list[AgentView]:
 
 
 def _mark(entry: AgentEntry, judged: tuple[CheckResult, ...], sent: int, slow_ms: float | None) -> StateMark:
-    if entry.health == "unhealthy":
-        return StateMark("dead", "not heard" if entry.instances == 0 else "unhealthy")
     if entry.unwell:
         return StateMark("dead", "stuck")
+    if entry.health == "unhealthy":
+        return StateMark("dead", "not heard")
     if any(check.state == "fault" for check in judged):
         return StateMark("hint", "behind")
     if slow_ms is not None:
