@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from bus.errors import ContractError
 from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
 from consumers.agents.workflows.advance import progress_of
@@ -140,11 +141,11 @@ def run_of(process: Process) -> RunState | None:
 
 def workflow_details(process: Process, waits: Sequence[Wait], held: int, now_ms: int) -> WorkflowDetails:
     """Return *process* with what it waits for and its stored state; *held* counts its messages that wait."""
-    opener, run, history = sealing.parse(process.opener), run_of(process), history_in(process.state)
+    run, history = run_of(process), history_in(process.state)
     return WorkflowDetails(
         **msgspec.structs.asdict(workflow_row(process)),
         trust=process.trust,
-        started_by=f"{opener.message_type} {opener.message_id} of {opener.metadata.sender.id or '?'}",
+        started_by=_started_by(process),
         waits=tuple(wait_row(wait, process, now_ms) for wait in waits),
         held=held,
         data=_data_of(process),
@@ -152,6 +153,15 @@ def workflow_details(process: Process, waits: Sequence[Wait], held: int, now_ms:
         history=tuple(PartRow(**msgspec.structs.asdict(each)) for each in history.parts),
         forgotten=history.forgotten,
     )
+
+
+def _started_by(process: Process) -> str:
+    """Return which message has opened *process*; empty where none did, as for a schedule."""
+    try:
+        opener = sealing.parse(process.opener)
+    except ContractError:
+        return ""
+    return f"{opener.message_type} {opener.message_id} of {opener.metadata.sender.id or '?'}"
 
 
 def _nodes_of(run: RunState) -> dict[str, str]:

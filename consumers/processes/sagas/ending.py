@@ -39,8 +39,8 @@ async def end_process(
 
 
 async def process_with_id(store: ProcessStore, digits: str) -> Process:
-    """Return the workflow whose id begins with *digits*. Raises BusError."""
-    found = await store.begins(digits)
+    """Return the workflow whose id begins with *digits*, or that is known by that key. Raises BusError."""
+    found = await store.named(digits)
     if len(found) == 1:
         return found[0]
     if not found:

@@ -112,6 +112,11 @@ class ProcessStore:
         self.ids = Ids(b"", namespace=namespace, group=group or "")
         """The ids of its rows; known once it is open."""
 
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox in whose database the rows are."""
+        return self._inbox
+
     async def open(self) -> None:
         """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
         async with _own(self._inbox) as transaction:
@@ -234,9 +239,19 @@ class ProcessStore:
             found |= {str(row[0]) for row in rows}
         return frozenset(found)
 
-    async def begins(self, digits: str) -> list[Process]:
-        """Return at most two processes of the namespace whose ids begin with the hexadecimal *digits*."""
-        digits = digits.lower()
+    async def named(self, name: str) -> list[Process]:
+        """Return at most two processes of the namespace: those known by the key *name*, else those whose ids so begin.
+
+        A task is known by its id.
+        """
+        rows = await self.read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.key = $2 LIMIT 2",
+            self._namespace,
+            name,
+        )
+        if rows:
+            return [process_in_row(row) for row in rows]
+        digits = name.lower()
         if not 0 < len(digits) <= _ID_DIGITS or set(digits) - set(string.hexdigits):
             return []
         low, high = bytes.fromhex(digits.ljust(_ID_DIGITS, "0")), bytes.fromhex(digits.ljust(_ID_DIGITS, "f"))

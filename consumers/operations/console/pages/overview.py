@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -11,8 +12,10 @@ import msgspec
 from litestar import Response, get
 from litestar.response import Redirect
 
+from bus.errors import BusError, ConfigurationError
 from bus.protocol.identifiers import is_message_id, is_text_id, uuid7_ms
-from consumers.operations.console.model import NotRead
+from consumers.operations.console.model import Console, NotRead
+from consumers.operations.console.pages.approvals import approvals_of
 from consumers.operations.console.pages.conversations import has_conversation, newest_conversations
 from consumers.operations.console.pages.costs import spent_today
 from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter
@@ -21,6 +24,8 @@ from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.results import CheckResult
 from consumers.operations.survey.survey import Survey
 from consumers.operations.survey.verdicts import DECIDED
+from consumers.processes.sagas.opening import opened_store
+from consumers.processes.sagas.process import Process
 
 __all__ = ["OVERVIEW_ROUTES", "Figure", "ShownFault", "letters_figure"]
 
@@ -35,6 +40,8 @@ _PLACES: Final = {
     "costs": ("/costs", "Look at the costs"),
 }
 _LISTS: Final = {"--overdue": "overdue", "--state failed": "failed"}
+_LETTER_PLACE: Final = re.compile(r"[A-Za-z0-9._-]+\.dlq/[0-9]{1,9}/[0-9]{1,18}")
+_APPROVAL: Final = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})")
 _CAUSES: Final = 3
 _CHANGES: Final = 8
 
@@ -215,7 +222,7 @@ def _told(values: Sequence[float], unit: str) -> str:
 
 @get("/search")
 async def search(request: PageRequest) -> Redirect:
-    """Lead to what the words of the search name: a message, an agent, a letter, or conversations."""
+    """Lead to what the words of the search name, by its id; else to the conversations that have them."""
     console, wanted = console_of(request), parameter(request, "q").strip()
     survey = console.survey
     if survey is not None and any(agent.agent_id == wanted for agent in survey.agents):
@@ -224,11 +231,31 @@ async def search(request: PageRequest) -> Redirect:
         return Redirect(f"/groups?name={quote(wanted, safe='')}", status_code=303)
     if survey is not None and wanted in survey.letters.names:
         return Redirect(f"/letters/cause?name={quote(wanted, safe='')}", status_code=303)
+    if _LETTER_PLACE.fullmatch(wanted):
+        return Redirect(f"/letters/show?place={quote(wanted, safe='')}", status_code=303)
+    if (digits := _APPROVAL.fullmatch(wanted.lower())) is not None:
+        found = [each.digits for each in await approvals_of(console) if each.digits.startswith(digits[1])]
+        if len(found) == 1:
+            return Redirect(f"/approvals/show?id={found[0]}", status_code=303)
+    if (process := await _process_named(console, wanted)) is not None:
+        return Redirect(f"/processes?id={process.id.hex()}", status_code=303)
     if is_message_id(wanted) and uuid7_ms(wanted) is not None:
         return Redirect(f"/messages?id={quote(wanted, safe='')}", status_code=303)
     if is_text_id(wanted) and await has_conversation(console, wanted):
         return Redirect(f"/conversations?id={quote(wanted, safe='')}", status_code=303)
     return Redirect(f"/conversations?q={quote(wanted, safe='')}", status_code=303)
+
+
+async def _process_named(console: Console, wanted: str) -> Process | None:
+    """Return the process or task of that id; None where there is none, or no inbox that can be asked."""
+    if not wanted or not is_text_id(wanted):
+        return None
+    try:
+        async with opened_store(console.settings, None) as store:
+            found = await store.named(wanted)
+    except (ConfigurationError, BusError):
+        return None
+    return found[0] if len(found) == 1 else None
 
 
 OVERVIEW_ROUTES: Any = (overview, search)

@@ -113,9 +113,9 @@ async def processes_page(request: PageRequest) -> Response[str]:
     try:
         async with opened_store(console.settings, None) as store:
             if identity:
-                found = await store.begins(identity)
+                found = await store.named(identity)
                 if len(found) != 1:
-                    return problem(request, f"no single process begins with {identity}", "see the list of processes")
+                    return problem(request, f"no single process is {identity}", "see the list of processes")
                 waits = tuple(await store.waits_of(found[0].id))
                 return _run_page(request, _view(found[0], waits, now_ms), now_ms)
             found, older = await _listed(store, saga, status, place_in(parameter(request, "before")))
@@ -206,14 +206,14 @@ def _line(part: ProcessPart, now_ms: int) -> tuple[str, str, str, str, int]:
 
 
 def _opener(process: Process) -> dict[str, str]:
-    """Return the ids that the opener of a process names; empty where it cannot be read."""
+    """Return the ids that the opener of a process names; empty ones where it names none, as a schedule's."""
     try:
         envelope = msgspec.json.decode(process.opener)
-        metadata = envelope.get("metadata", {}) if isinstance(envelope, dict) else {}
     except msgspec.DecodeError:
-        return {}
-    names = ("message_id", "conversation_id", "message_type")
-    return {name: str(metadata[name]) for name in names if isinstance(metadata.get(name), str)}
+        envelope = None
+    metadata = envelope.get("metadata") if isinstance(envelope, dict) else None
+    named = metadata if isinstance(metadata, dict) else {}
+    return {name: str(named.get(name) or "") for name in ("message_id", "conversation_id", "message_type")}
 
 
 PROCESSES_ROUTES = (processes_page,)

@@ -84,6 +84,12 @@ def test_what_failed_and_what_is_overdue_is_found_among_many(folder: Any) -> Non
     assert pages == 3
     assert sorted(seen) == sorted(["late-one", *(f"order-{number}" for number in range(449))])
     assert "Nothing is overdue" in served.get("/processes?status=overdue&saga=selling")[2]
+    # The key of a process leads to it, in the search and on the command line: a task is known by its id.
+    status, headers, _ = served.get("/search?q=late-one")
+    assert (status, "late-one" in served.get(headers["location"])[2]) == (303, True)
+    assert "payment" in folder.apart("workflow", "show", "late-one").stdout
+    assert served.get("/search?q=order-9999")[1]["location"] == "/conversations?q=order-9999"
+    assert served.get("/search?q=agents.a.b.dlq/0/7")[1]["location"] == "/letters/show?place=agents.a.b.dlq%2F0%2F7"
     # The check leads to the list that has what it tells of.
     folder.wait_until(lambda: "/processes?status=overdue" in served.get("/")[2])
     for wrong in ("x", "1.zz", "1.", "9" * 40 + ".00", "%00"):
