@@ -46,6 +46,12 @@ def conditions_of(
     conditions = [condition.replace("?", f"${number}") for number, (condition, _) in enumerate(asked, 1)]
     if wanted.without_ticks:
         conditions.append(_NO_TICK)
+    if wanted.ids is not None:
+        if not wanted.ids:
+            return None
+        first = len(arguments) + 1
+        arguments += wanted.ids
+        conditions.append(f"c.id IN ({', '.join(f'${number}' for number in range(first, len(arguments) + 1))})")
     if before is not None:
         arguments += (_storable(before[0]), before[1])
         conditions.append(f"(c.last_ms, c.id) < (${len(arguments) - 1}, ${len(arguments)})")

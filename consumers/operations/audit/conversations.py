@@ -69,6 +69,8 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     id_prefix: str = ""
     """How the conversation's id begins."""
+    ids: tuple[str, ...] | None = None
+    """Its id is one of these; None: any."""
     agent: str = ""
     """The id of the opener or of another party."""
     message_type: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -36,6 +36,7 @@ from consumers.operations.console.pages.frame import (
 )
 from consumers.operations.console.pages.trust import trust_views
 from consumers.operations.console.sequence import SequenceRow, StateMark, gist_of, sequence_of
+from consumers.operations.console.words import duration
 from consumers.operations.lineage.log_search import StoredCopy, stored_copy
 from consumers.operations.lineage.proofs import risk_in
 from consumers.operations.lineage.timeline import Timeline, TimelineEvent, tree_lines
@@ -58,6 +59,7 @@ _VIEWS: Final = ("sequence", "causes", "text")
 _SINCE_MS: Final = {"": 0, "hour": 3_600_000, "day": 86_400_000, "week": 7 * 86_400_000}
 _STATES: Final = (
     ("", "All"),
+    ("work", "At work"),
     ("open", "No answer seen"),
     ("held", "Held"),
     ("asked", "Asked back"),
@@ -113,12 +115,13 @@ async def _list(request: PageRequest) -> Response[str]:
     since = _SINCE_MS.get(filters["since"], 0)
     is_id = bool(wanted) and all(char in "0123456789abcdef-" for char in wanted.lower()) and len(wanted) >= 4  # noqa: PLR2004
     note, talks, following = "", list[Talk](), ""
-    at_ms = digits_of(before[0])
+    at_ms, at_work = digits_of(before[0]), _at_work(console)
     wanted_talks = ConversationFilter(
         id_prefix=wanted.lower() if is_id else "",
         words="" if is_id else wanted,
         agent=filters["agent"],
         message_type=filters["type"],
+        ids=tuple(at_work)[:PAGE_ROWS] if filters["state"] == "work" else None,
         state=filters["state"] if filters["state"] in _MARKS else "",
         since_ms=now_ms - since if since else None,
         without_ticks=not (filters["type"] or wanted),
@@ -126,14 +129,16 @@ async def _list(request: PageRequest) -> Response[str]:
     place = None if at_ms is None or not before[2] else (at_ms, before[2])
     page = await console.of_audit(lambda store: store.conversations(wanted_talks, before=place, limit=PAGE_ROWS))
     if isinstance(page, ConversationPage):
-        talks = [_talk(row) for row in page.rows]
+        talks = [_working(_talk(row), at_work, now_ms) for row in page.rows]
+        if filters["state"] == "work":
+            talks.sort(key=lambda talk: at_work.get(talk.id, 0))
         if page.indexed_rows < page.recorded_rows:
             note = f"The audit has looked at {page.indexed_rows:,} of {page.recorded_rows:,} records for this list."
         if page.next is not None:
             kept = {name: value for name, value in filters.items() if value}
             following = "/conversations?" + urlencode(kept | {"before": f"{page.next[0]} {page.next[1]}"})
     else:
-        talks = _matching(await _in_log(console), filters)
+        talks = [_working(talk, at_work, now_ms) for talk in _matching(await _in_log(console), filters)]
         note = "This list shows only the newest records of each topic, and searches only in them. "
         if page is None:
             note = f"{note}No audit records messages: set audit.url and run sealbus serve audit"
@@ -166,6 +171,25 @@ def _talk(row: ConversationRow) -> Talk:
         mark=_MARKS.get(row.state),
         tokens=row.tokens_in + row.tokens_out,
         cost=row.cost,
+    )
+
+
+def _at_work(console: Console) -> dict[str, int]:
+    """Return the conversations that handlers work for, by the last heartbeats, and since when: the longest first."""
+    agents = () if console.survey is None else console.survey.agents
+    found = dict[str, int]()
+    for task in sorted((task for agent in agents for task in agent.doing), key=lambda task: task.since_ms):
+        found.setdefault(task.conversation_id, task.since_ms)
+    return found
+
+
+def _working(talk: Talk, at_work: Mapping[str, int], now_ms: int) -> Talk:
+    """Return *talk*, or that a handler works for it: nothing has ended in it then."""
+    since_ms = at_work.get(talk.id)
+    if since_ms is None or (talk.mark is not None and talk.mark.kind not in ("off", "ok")):
+        return talk
+    return msgspec.structs.replace(
+        talk, mark=StateMark("busy", f"at work for {duration(max(1.0, (now_ms - since_ms) / 1000))}")
     )
 
 
