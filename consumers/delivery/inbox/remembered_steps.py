@@ -32,7 +32,16 @@ from consumers.delivery.inbox.step_call import OperatorAnswer, StepCall, given_a
 from consumers.delivery.inbox.step_identity import code_of, step_id
 from producers.sealing.run_labels import RunLabels
 
-__all__ = ["MAX_RESULT_BYTES", "MAX_STEP_BYTES", "RememberedSteps", "StepDesk", "StepPermit", "StepStore"]
+__all__ = [
+    "KeptResult",
+    "MAX_RESULT_BYTES",
+    "MAX_STEP_BYTES",
+    "RememberedSteps",
+    "StepDesk",
+    "StepPermit",
+    "StepStore",
+    "kept_results",
+]
 
 MAX_STEP_BYTES: Final = 262_144
 """Of one stored row."""
@@ -118,6 +127,40 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     """The number of further rows that its result fills."""
     orders: tuple[str, ...] = ()
     """The ids of the operators' orders by which it was called again."""
+
+
+class KeptResult(msgspec.Struct, frozen=True):
+    """The stored result of one step, as others may show it."""
+
+    step: str
+    """Its name."""
+    level: str
+    """How far its run was trusted when it was stored."""
+    value: Any
+    """As JSON has it; None where *unkept* tells why there is none."""
+    unkept: str = ""
+
+
+def kept_results(stored: Mapping[str, bytes]) -> list[KeptResult]:
+    """Return the results among the *stored* rows of a run, by the names of their steps; no checkpoint."""
+    found = []
+    for name, data in sorted(stored.items()):
+        known = None if name.startswith((_PART, _CHECKPOINT)) else _unpacked(name, data)
+        if known is None or known.phase:
+            continue
+        step, unkept, value = name.rpartition("/")[0], known.unkept, None
+        if not unkept:
+            try:
+                value = plain_from(_whole(name, known, stored))[0]
+            except (KeyError, ValueError, LookupError, TypeError) as error:
+                unkept = f"it cannot be read: {text_of(error)}"
+        found.append(KeptResult(step, known.level, value, unkept))
+    return found
+
+
+def _whole(name: str, known: _Kept, parts: Mapping[str, bytes]) -> bytes:
+    """Return the stored result of all its rows. Raises KeyError."""
+    return b"".join([known.result, *(parts[_part_name(name, at)] for at in range(1, known.parts + 1))])
 
 
 class RememberedSteps:
@@ -405,8 +448,7 @@ class RememberedSteps:
             _log.warning("steps.called_again", step=identity, detail=known.unkept)
             return _NOTHING
         try:
-            whole = [known.result, *(self._parts[_part_name(identity, at)] for at in range(1, known.parts + 1))]
-            found = stored.read(plain_from(b"".join(whole))[0])
+            found = stored.read(plain_from(_whole(identity, known, self._parts))[0])
         except Exception as error:  # noqa: BLE001 - written by other code, or damaged
             _log.warning("steps.unreadable", step=identity, detail=text_of(error))
             return _NOTHING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -13,12 +14,13 @@ from litestar import Response, get, post
 from litestar.response import Redirect
 
 from bus.artifacts.store import artifact_store
-from bus.errors import BusError
+from bus.errors import BusError, ConfigurationError, text_of
 from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
+from bus.topics.names import group_of_agent
 from bus.vocabulary.parts import Ref
-from consumers.operations.console.model import Console
+from consumers.operations.console.model import Console, NotRead
 from consumers.operations.console.pages.frame import (
     DataLine,
     PageRequest,
@@ -32,6 +34,7 @@ from consumers.operations.console.pages.frame import (
 from consumers.operations.console.pages.trust import trust_views
 from consumers.operations.console.sequence import StateMark
 from consumers.operations.lineage.log_search import find_lineage
+from consumers.operations.lineage.run_steps import StepResult, step_results
 from consumers.operations.survey.look_up import trace_up
 from consumers.operations.survey.trust_view import TrustView
 from consumers.processes.approvals.approval_rows import SHORT_DIGITS, end_of_approval
@@ -44,12 +47,14 @@ from consumers.processes.approvals.open_requests import (
     open_requests,
     within_of,
 )
+from consumers.processes.sagas.opening import opened_store
 from producers.connection import connect
 
 __all__ = ["APPROVALS_ROUTES", "approvals_of"]
 
 _MAX_CLOSED: Final = 50
 _MAX_READ: Final = 40
+_INBOX_S: Final = 2.0
 _LIST: Final = ("/approvals", "All approvals")
 _APPROVED: Final = frozenset({"approved", "consumed"})
 _FROM_OUTSIDE: Final = "untrusted_content"
@@ -91,6 +96,8 @@ class Read(NamedTuple):
     """Trusted ones of many that are not shown."""
     is_whole: bool
     """False: causes before the first one are not stored."""
+    results: Sequence[StepResult] | NotRead
+    """What its own steps have returned so far."""
 
 
 class _Box(NamedTuple):
@@ -253,7 +260,22 @@ async def _read_by(console: Console, pending: Message | None) -> Read | None:
     views = await trust_views(console, read, copies)
     steps = [_step(by_id[each], views.get(each)) for each in read]
     first = by_id[line[0]].metadata.causation_id if line else None
-    return Read(_shown(steps), len(steps) - len(_shown(steps)), is_whole=not first)
+    shown = _shown(steps)
+    return Read(shown, len(steps) - len(shown), is_whole=not first, results=await _results_of(console, pending))
+
+
+async def _results_of(console: Console, pending: Message) -> Sequence[StepResult] | NotRead:
+    """Return what the steps of the run that waits with *pending* have returned so far."""
+    groups = [] if console.survey is None else [group.name for group in console.survey.groups]
+    if pending.metadata.recipient is not None and pending.metadata.recipient.id:
+        groups.insert(0, group_of_agent(pending.metadata.recipient.id))
+    try:
+        async with asyncio.timeout(_INBOX_S), opened_store(console.settings, None) as store:
+            return await step_results(store.inbox, pending, console.settings.bus.namespace, groups)
+    except TimeoutError:
+        return NotRead(f"the inbox did not answer in {_INBOX_S:g} s")
+    except (ConfigurationError, BusError) as error:
+        return NotRead(text_of(error))
 
 
 def _shown(steps: Sequence[ReadStep]) -> list[ReadStep]:

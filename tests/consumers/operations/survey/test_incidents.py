@@ -556,7 +556,7 @@ def test_every_surface_names_the_true_cause_and_its_cure_works(on_kafka: tuple[S
 @pytest.mark.alone
 @pytest.mark.timeout(WATCH_S + 600)
 def test_under_load_every_scrape_succeeds_and_every_look_finds_all_well(on_kafka: tuple[Site, Any, Any]) -> None:
-    """For WATCH_S seconds: 1,800 of them are the half hour of calm."""
+    """For WATCH_S seconds. Half an hour: `WATCH_S=1800 pytest -m "" -s -o faulthandler_timeout=2400 -k under_load`."""
     site, _, _ = on_kafka
     site.open()
     Told(site, **all_well(site)).within(90)
