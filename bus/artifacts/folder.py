@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -22,16 +24,21 @@ class ArtifactFolder:
         """Store the file *source* under *name*. Raises OSError."""
         path = self._path(name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size == source.stat().st_size:
-            # Its name is its hash. Whoever reads it checks that.
+        if _digest_of(path) == name:
             return
-        part = path.with_name(f".{name}.{os.getpid()}.part")
-        with part.open("wb") as writing, source.open("rb") as reading:
-            os.fchmod(writing.fileno(), 0o600)
-            shutil.copyfileobj(reading, writing, _PIECE)
-            writing.flush()
-            os.fsync(writing.fileno())
-        part.replace(path)
+        # A name of its own: others may put the same content at the same time. Readable for the owner alone.
+        descriptor, made = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=path.parent)
+        part = Path(made)
+        try:
+            with os.fdopen(descriptor, "wb") as writing, source.open("rb") as reading:
+                shutil.copyfileobj(reading, writing, _PIECE)
+                writing.flush()
+                os.fsync(writing.fileno())
+            part.replace(path)
+        except BaseException:
+            # On a full disk the beginning of one artifact would keep the room of many others.
+            part.unlink(missing_ok=True)
+            raise
         _sync_folder(path.parent)
 
     def read(self, name: str, target: Path, max_bytes: int) -> None:
@@ -46,6 +53,15 @@ class ArtifactFolder:
 
     def _path(self, name: str) -> Path:
         return self._folder / name[:2] / name
+
+
+def _digest_of(path: Path) -> str:
+    """Return the SHA-256 of the file at *path*; empty where there is none that can be read."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as reading:
+            return hashlib.file_digest(reading, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def _sync_folder(folder: Path) -> None:

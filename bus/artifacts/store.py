@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import hashlib
 import re
 import shutil
@@ -17,14 +18,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
-from bus.errors import ConfigurationError, ContractError, MissingSetting
+from bus.errors import ConfigurationError, ContractError, DependencyDown, MissingSetting, text_of
 from bus.settings.schema import Settings
 from bus.vocabulary.parts import Ref
 
-__all__ = ["ArtifactFiles", "ArtifactStore", "artifact_store", "has_artifacts"]
+__all__ = ["ArtifactFiles", "ArtifactStore", "artifact_folder", "artifact_store", "has_artifacts"]
 
 _URI: Final = re.compile(r"artifact://([a-z0-9][a-z0-9_-]{0,62})/([0-9a-f]{64})")
 _PIECE: Final = 1_048_576
+_FOLDER: Final = "file://"
 _MEDIA_TYPE: Final = re.compile(r"[!-~]{1,127}/[!-~]{1,127}(; ?[ -~]{1,200})?")
 
 
@@ -55,9 +57,9 @@ class ArtifactStore:
     async def put(self, data: bytes | str | Path, *, media_type: str | None = None) -> Ref:
         """Store *data* (bytes, text, or the path of a file), and return a reference with its hash.
 
-        It is durable when this returns. Raises ContractError for more than `artifacts.max_bytes`, for other
-        types, and for an illegal media type; OSError where the
-        store is away or full.
+        It is durable when this returns. Raises ContractError for more than `artifacts.max_bytes`, for other types, and
+        for an illegal media type; DependencyDown where the store is away or full; OSError for a file that cannot be
+        read.
         """
         if not isinstance(data, bytes | str | Path):
             raise ContractError(
@@ -71,7 +73,7 @@ class ArtifactStore:
         """Return the content of *ref*, which has its hash.
 
         Raises ContractError for a reference into another store or namespace, without a hash, and for content that has
-        changed; FileNotFoundError for content that is not there.
+        changed; FileNotFoundError for content that is not there; DependencyDown where the store is away.
         """
         return await asyncio.to_thread(self._open, ref)
 
@@ -84,7 +86,10 @@ class ArtifactStore:
         with tempfile.TemporaryDirectory(prefix="sealbus-artifact-") as folder:
             copied = Path(folder) / "content"
             size, digest = self._copied(source, data, copied)
-            self._files.write(digest, copied)
+            try:
+                self._files.write(digest, copied)
+            except OSError as error:
+                raise _away(error) from error
         return Ref(
             uri=f"artifact://{self._namespace}/{digest}", sha256=f"sha256:{digest}", size=size, media_type=media_type
         )
@@ -125,7 +130,12 @@ class ArtifactStore:
     def _fetch(self, ref: Ref, target: Path) -> None:
         """Copy the content of *ref* to *target*, and check the copy: what lies in the store may change meanwhile."""
         name = self._name_in(ref)
-        self._files.read(name, target, self._max_bytes)
+        try:
+            self._files.read(name, target, self._max_bytes)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP:
+                raise FileNotFoundError(f"{ref.uri} is not in the artifact store of this bus") from error
+            raise _away(error) from error
         digest = hashlib.sha256()
         with target.open("rb") as reading:
             while piece := reading.read(_PIECE):
@@ -135,6 +145,8 @@ class ArtifactStore:
             raise ContractError(f"the content of {ref.uri} is not what the reference names: it has changed", "sha256")
 
     def _name_in(self, ref: Ref) -> str:
+        if not isinstance(ref, Ref):
+            raise ContractError(f"{type(ref).__name__} is not the Ref of an artifact", "ref")
         match = _URI.fullmatch(ref.uri)
         if match is None:
             raise ContractError(
@@ -147,13 +159,23 @@ class ArtifactStore:
         return match[2]
 
 
+def _away(error: OSError) -> DependencyDown:
+    return DependencyDown("artifacts.url", f"the artifact store cannot be used: {error.strerror or text_of(error)}")
+
+
+def artifact_folder(settings: Settings) -> Path | None:
+    """Return the folder where artifacts lie; None where they lie elsewhere, or no store is set."""
+    url = _address(settings) if has_artifacts(settings) else ""
+    return Path(url.removeprefix(_FOLDER)) if url.startswith(_FOLDER) else None
+
+
 def artifact_store(settings: Settings) -> ArtifactStore:
     """Return the artifact store of these *settings*. Raises MissingSetting where none is set, ConfigurationError."""
     url = _address(settings)
-    if url.startswith("file://"):
+    if url.startswith(_FOLDER):
         from bus.artifacts.folder import ArtifactFolder
 
-        files: ArtifactFiles = ArtifactFolder(Path(url.removeprefix("file://")), settings.bus.namespace)
+        files: ArtifactFiles = ArtifactFolder(Path(url.removeprefix(_FOLDER)), settings.bus.namespace)
     else:
         from bus.artifacts.remote import RemoteArtifacts
 

@@ -43,7 +43,7 @@ from consumers.worker.health import WorkerSigns, answer_probe
 from consumers.worker.heartbeats import HeartbeatSender, WorkProgress, current_tasks
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.run_window import RunWindow
-from consumers.worker.startup_checks import check_hash_seed, check_needs
+from consumers.worker.startup_checks import check_artifacts, check_hash_seed, check_needs
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 from producers.publisher import Publisher
@@ -135,6 +135,7 @@ class Host:
         """Open the lifespans and join the group. Raises ConfigurationError, BusError, and the errors of a lifespan."""
         app, settings, guard = self._app, self._settings, self._guard
         check_needs(app, has_inbox=has_inbox(app, settings), high_risk=settings.trust.high_risk)
+        check_artifacts(settings)
         _warn_of_trust(app)
         resources = await self._opened.enter_async_context(opened_lifespans(app))
         member = _member_name(self._clock)

@@ -1,4 +1,4 @@
-"""Startup checks: an app's needs compared with the settings before any record is read. Pure.
+"""Startup checks: an app's needs compared with the settings before any record is read.
 
 Owns faults that are known at start. Others are raised in a run as `MissingSetting`, and their messages wait. A missing
 setting must not turn sound messages into dead letters.
@@ -6,16 +6,19 @@ setting must not turn sound messages into dead letters.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 
+from bus.artifacts.store import artifact_folder
 from bus.errors import ConfigurationError
 from bus.payloads.payload_types import raised_risk
+from bus.settings.schema import Settings
 from bus.topics.names import group_of_agent
 from bus.trust.labels import GRAVE
 from bus.trust.policy.policy import NO_POLICY, rules_source
 from consumers.delivery.declaration import Declaration
 
-__all__ = ["check_hash_seed", "check_needs", "start_faults"]
+__all__ = ["check_artifacts", "check_hash_seed", "check_needs", "start_faults"]
 
 
 def check_needs(app: Declaration, *, has_inbox: bool, high_risk: Collection[str] = ()) -> None:
@@ -38,6 +41,21 @@ def check_hash_seed(environment: Mapping[str, str]) -> None:
             f"PYTHONHASHSEED is {seed}: unset it, or set it to `random`; otherwise a sender can cause hash collisions "
             "and slow the worker down"
         )
+
+
+def check_artifacts(settings: Settings) -> None:
+    """Raise ConfigurationError where the folder that `artifacts.url` names cannot be made or written to."""
+    folder = artifact_folder(settings) if settings.artifacts.url.startswith("file://") else None
+    if folder is None:
+        return
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"artifacts.url: {folder} cannot be made ({error.strerror}): name a folder that all workers can write to"
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"artifacts.url: this user may not write to {folder}: let it, or name another folder")
 
 
 def start_faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from bus.artifacts.store import artifact_folder
 from bus.clock import Clock
 from bus.errors import BusError, ConfigurationError
 from bus.payloads.payload_types import payload_type
@@ -53,6 +54,7 @@ _SQLITE: Final = "sqlite:///"
 _FULL: Final = {
     "log": "make room, or shorten topics.retention_s: a full disk stops every publish",
     "inbox": "make room: a full disk stops every claim, and messages wait",
+    "artifacts": "make room: on a full disk no artifact is stored, and the messages of such handlers wait",
     "crash notes": "make room: on a full disk the ends of workers under a message are not counted",
 }
 """What to do about a disk that is nearly full, by what lies on it."""
@@ -83,10 +85,14 @@ def check_here(settings: Settings, environment: Mapping[str, str]) -> Iterator[C
 
 
 def _folders(settings: Settings) -> Iterator[tuple[str, Path]]:
-    """Yield where log, inbox and the notes about crashes lie, as far as they are files here."""
+    """Yield where log, inbox, artifacts and the notes about crashes lie, as far as they are files here."""
     for name, url in (("log", settings.bus.url), ("inbox", settings.inbox.url)):
         if url.startswith(_SQLITE):
             yield name, log_file(url).absolute().parent
+    artifacts = None if settings.artifacts.url == "auto" else artifact_folder(settings)
+    if artifacts is not None:
+        # Its name is that of the first folder that is there: a worker makes those below.
+        yield "artifacts", next(each for each in (artifacts, *artifacts.absolute().parents) if each.is_dir())
     if settings.worker.state_dir and Path(settings.worker.state_dir).is_dir():
         yield "crash notes", Path(settings.worker.state_dir).absolute()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,19 @@ import pytest
 
 from bus.artifacts.store import ArtifactStore, artifact_store
 from bus.settings.loading import load
+from bus.settings.schema import Settings
 from bus.vocabulary.parts import Ref
 from bus.vocabulary.task import TaskRequest, TaskResult
-from sealbus import App, Context, payload
+from sealbus import App, Context, DependencyDown, payload
 from sealbus.errors import ConfigurationError, ContractError, MissingSetting
 
 
+def settings_with(url: str, **settings: Any) -> Settings:
+    return load(flags={"bus.url": "memory://", "artifacts.url": url, **settings}, env={}, file=None).settings
+
+
 def store_at(url: str, **settings: Any) -> ArtifactStore:
-    flags = {"bus.url": "memory://", "artifacts.url": url, **settings}
-    return artifact_store(load(flags=flags, env={}, file=None).settings)
+    return artifact_store(settings_with(url, **settings))
 
 
 @pytest.fixture(params=["folder", "remote"])
@@ -64,10 +69,41 @@ async def test_changed_content_is_refused_where_it_is_opened(store: ArtifactStor
     assert not (tmp_path / "target").exists()
 
 
+async def test_changed_content_of_the_same_size_is_stored_again(store: ArtifactStore, tmp_path: Path) -> None:
+    ref = await store.put("pay 5")
+    only_file(tmp_path / "artifacts").write_text("pay 9")
+    assert await store.put("pay 5") == ref
+    assert await store.open(ref) == b"pay 5"
+
+
+async def test_a_store_that_is_full_or_away_is_waited_for_and_keeps_no_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_at(f"file://{tmp_path}/artifacts")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(DependencyDown, match=r"artifacts\.url: the artifact store .* No space left on device"):
+            await store.put("x")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DependencyDown, match="Not a directory"):
+        await store_at(f"file://{tmp_path}/file/artifacts").put("x")
+
+
+async def test_what_is_no_reference_is_refused(store: ArtifactStore) -> None:
+    for wrong in ("abc", None, {"uri": "x"}):
+        with pytest.raises(ContractError, match="is not the Ref of an artifact"):
+            await store.open(wrong)
+
+
 async def test_content_that_is_not_there_is_told_so(store: ArtifactStore) -> None:
     ref = await store.put("x")
     gone = Ref(uri=ref.uri[:-1] + "0", sha256=(ref.sha256 or "")[:-1] + "0")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"artifact://agents/\S+ is not in the artifact store"):
         await store.open(gone)
 
 
@@ -161,6 +197,24 @@ async def test_a_handler_answers_with_a_reference() -> None:
     async with app.test() as bus:
         answer = await bus.request(Ask(size=5_000_000), Answer)
         assert len(await bus.artifacts.open(answer.report)) == 5_000_000
+
+
+async def test_messages_wait_while_the_store_is_away(tmp_path: Path) -> None:
+    app, folder = App("writer@svc"), tmp_path / "artifacts"
+
+    @app.on(Ask)
+    async def write(ask: Ask, context: Context) -> Answer:
+        return Answer(report=await context.artifacts.put("x" * ask.size))
+
+    async with app.test(settings=settings_with(f"file://{folder}")) as bus:
+        folder.write_text("in its place")
+        await bus.publish(Ask(size=10), ttl_s=7_200)
+        await bus.advance(600)
+        assert (bus.dead_letters, bus.sent(Answer)) == ([], [])
+        folder.unlink()
+        await bus.advance(60)
+        (answer,) = bus.sent(Answer)
+        assert await bus.artifacts.open(answer.report) == b"x" * 10
 
 
 async def test_a_result_over_the_limit_of_a_message_goes_into_the_store() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from consumers.worker.startup_checks import check_hash_seed, check_needs
+from consumers.worker.startup_checks import check_artifacts, check_hash_seed, check_needs
 from sealbus import App, Context, payload
 from sealbus.errors import ConfigurationError
 from sealbus.sagas import Saga, SagaContext, on_start
@@ -156,3 +156,12 @@ class Nothing(msgspec.Struct):
 class Waiting(Saga[Nothing], version="1.0.0"):
     @on_start(Job)
     async def placed(self, order: Job, context: SagaContext) -> None: ...
+
+
+def test_a_folder_for_artifacts_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+    check_artifacts(settings())
+    check_artifacts(settings(**{"artifacts.url": f"file://{tmp_path}/deep/artifacts"}))
+    assert (tmp_path / "deep/artifacts").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"artifacts\.url: .* cannot be made \(Not a directory\)"):
+        check_artifacts(settings(**{"artifacts.url": f"file://{tmp_path}/file/artifacts"}))
