@@ -138,6 +138,7 @@ class Context:
         "outputs",
         "over",
         "progress_sender",
+        "redrives",
         "remembered",
         "run",
         "said",
@@ -179,6 +180,8 @@ class Context:
         """What the run has said of its progress; None if nothing."""
         self.progress_sender: ProgressSender | None = None
         """Sends the progress of all runs of the worker; None: that of this one alone."""
+        self.redrives = 0
+        """How often an operator has sent the message back."""
         self.ids: DerivedIds | None = None
         """The ids of what the run sends; None: each is new."""
         self.approval = approval
@@ -208,6 +211,11 @@ class Context:
     def remaining_s(self) -> float:
         """Seconds until the handler is cut: the smaller of its timeout and the message's lifetime."""
         return max(0.0, self._deadline_s - self._clock.monotonic_s())
+
+    @property
+    def now_ms(self) -> int:
+        """The time of this worker, which a test moves: Unix time in milliseconds."""
+        return self._clock.now_ms()
 
     @property
     def cancelled(self) -> bool:

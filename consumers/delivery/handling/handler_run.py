@@ -220,7 +220,7 @@ class HandlerRun:
             version=self._plan.app_version,
             desk=desk,
         )
-        context.progress_sender = self._progress
+        context.progress_sender, context.redrives = self._progress, delivery.control.redrive_count
         if desk is not None and claim is not None:
             context.ids = DerivedIds(claim.key, delivery.sealed_ms)
         return context

@@ -65,7 +65,7 @@ def checked_limits(limits: Iterable[Limit]) -> tuple[Limit, ...]:
             if isinstance(limit.count, bool) or not isinstance(limit.count, int) or limit.count < 1:
                 raise ConfigurationError(f"Concurrency({limit.name!r}, {limit.count!r}): count is 1 or more")
         elif not (_is_positive(limit.count) and _is_positive(limit.per_s)):
-            raise ConfigurationError(f"Rate({limit.name!r}, {limit.count!r}, per_s={limit.per_s!r}): more than 0")
+            raise ConfigurationError(f"Rate({limit.name!r}, {limit.count!r}, per_s={limit.per_s!r}): numbers above 0")
         elif not callable(limit.cost) and not _is_positive(limit.cost):
             raise ConfigurationError(f"Rate({limit.name!r}, cost={limit.cost!r}): a number above 0, or a function")
     return tuple(limits)

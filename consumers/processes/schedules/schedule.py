@@ -6,6 +6,7 @@ what becomes of those that were missed. Cron is read by `cronsim`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ import msgspec
 
 from bus.errors import ConfigurationError
 
-__all__ = ["Due", "Missed", "Schedule", "due_now", "next_due_ms"]
+__all__ = ["Due", "Missed", "Schedule", "due_now", "next_due_ms", "was_missed"]
 
 Missed = Literal["once", "skip"]
 
@@ -57,23 +58,42 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         if self.missed not in get_args(Missed):
             raise ConfigurationError(f"missed={self.missed!r}: once or skip")
         if bool(self.cron) == bool(self.every_ms):
-            raise ConfigurationError('give a cron expression, as in every("0 8 * * *"), or seconds=, minutes=, hours=')
+            raise ConfigurationError(
+                ("give one of both: " if self.cron else "give ")
+                + 'a cron expression, as in every("0 8 * * *"), or seconds=, minutes=, hours='
+            )
+        if not isinstance(self.ttl_s, int | float) or not 0 < self.ttl_s < math.inf:
+            raise ConfigurationError(f"ttl_s={self.ttl_s!r:.80}: give the seconds that a due run may wait, above 0")
+        self._check_zone()
         if self.every_ms and not _SHORTEST_MS <= self.every_ms <= _LONGEST_MS:
             raise ConfigurationError(f"a schedule of {self.every_ms / 1000:g} s: from 1 second to 366 days")
         if self.cron:
-            if not isinstance(self.cron, str) or len(self.cron.split()) != _CRON_FIELDS:
-                raise ConfigurationError(
-                    f'{self.cron!r:.80} is not a cron expression of five fields: write it as "0 8 * * *"'
-                )
-            try:
-                next_due_ms(self, 0)
-            except ConfigurationError:
-                raise
-            except Exception as error:
-                raise ConfigurationError(
-                    f"{self.cron!r:.80} in {self.timezone!r:.80} is not a cron expression ({error}): write five "
-                    'fields, as "0 8 * * *", and a time zone as "Europe/Berlin"'
-                ) from error
+            self._check_cron()
+
+    def _check_zone(self) -> None:
+        try:
+            # A small machine may have no zones at all, and an interval needs none.
+            if self.timezone != "UTC":
+                ZoneInfo(self.timezone)
+        except (ValueError, OSError, TypeError, LookupError) as error:
+            raise ConfigurationError(
+                f'{self.timezone!r:.80} is not a time zone of this machine: write it as "Europe/Berlin"'
+            ) from error
+
+    def _check_cron(self) -> None:
+        if not isinstance(self.cron, str) or len(self.cron.split()) != _CRON_FIELDS:
+            raise ConfigurationError(
+                f'{self.cron!r:.80} is not a cron expression of five fields: write it as "0 8 * * *"'
+            )
+        try:
+            next_due_ms(self, 0)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(
+                f"{self.cron!r:.80} in {self.timezone!r:.80} is not a cron expression ({error}): write five "
+                'fields, as "0 8 * * *", and a time zone as "Europe/Berlin"'
+            ) from error
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -86,6 +106,14 @@ class Due(msgspec.Struct, frozen=True):
 def next_due_ms(schedule: Schedule, after_ms: int) -> int:
     """Return the first due time after *after_ms*, in milliseconds since the epoch."""
     return next(_times_after(schedule, after_ms))
+
+
+def was_missed(schedule: Schedule, due_ms: int, *, waited_ms: int, now_ms: int) -> bool:
+    """Return whether a run has waited for a worker for longer than the grace, and the next one is due already.
+
+    Where runs take longer than the time between them, no later one would come in time.
+    """
+    return waited_ms > GRACE_MS and next_due_ms(schedule, due_ms) <= now_ms
 
 
 def due_now(schedule: Schedule, next_ms: int, now_ms: int, missed: int) -> tuple[list[Due], int, int]:

@@ -126,7 +126,7 @@ async def test_so_many_run_at_once() -> None:
         ("openai", "a list"),
         ([60], "takes Rate and Concurrency"),
         ([Rate("", 60)], "illegal name"),
-        ([Rate("a", 0)], "more than 0"),
+        ([Rate("a", 0)], "numbers above 0"),
         ([Rate("a", 60, cost=-1)], "above 0"),
         ([Concurrency("a", 0)], "1 or more"),
         ([Rate("a", 60), Concurrency("a", 1)], "two limits"),

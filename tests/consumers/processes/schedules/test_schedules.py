@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.processes.schedules.schedule import GRACE_MS, Schedule, due_now, next_due_ms
-from sealbus import App, Context, Reject
+from sealbus import App, Context, DependencyDown, Reject, RetryLater
 from sealbus.errors import ConfigurationError
 from sealbus.vocabulary import ScheduleDue
 
@@ -100,6 +100,39 @@ async def test_a_schedule_runs_at_each_of_its_times() -> None:
         bus.assert_all_handled()
 
 
+async def test_times_whose_runs_waited_for_more_than_a_minute_are_left_out_and_told() -> None:
+    app, runs, is_down = App("clock@svc"), list[tuple[float, int]](), [True]
+
+    @app.every(seconds=10)
+    async def tick(due: ScheduleDue, context: Context) -> None:
+        if is_down:
+            raise DependencyDown("db")
+        runs.append((context.now_ms / 1000 - due.due_at.timestamp(), due.missed))
+
+    async with app.test() as bus:
+        await bus.advance(300)
+        is_down.clear()
+        await bus.advance(900)
+        assert max(late_s for late_s, _ in runs) <= 60
+        assert len(runs) + sum(missed for _, missed in runs) == 120
+        assert bus.dead_letters == []
+
+
+async def test_a_run_that_is_repeated_or_sent_back_late_is_not_left_out() -> None:
+    app, runs = App("clock@svc"), list[int]()
+
+    @app.every(minutes=1, ttl_s=7_200)
+    async def tick(due: ScheduleDue, context: Context) -> None:
+        runs.append(due.due_at.minute)
+        if len(runs) == 1:
+            raise RetryLater(after_s=600)
+
+    async with app.test() as bus:
+        await bus.advance(1_201)
+        assert runs.count(runs[0]) == 2
+        assert len(runs) == 21
+
+
 async def test_a_schedule_by_cron_runs_with_its_context() -> None:
     app, seen = App("clock@svc"), []
 
@@ -142,9 +175,14 @@ async def test_a_run_that_fails_for_good_is_a_dead_letter_and_the_next_time_come
     ("options", "said"),
     [
         ({}, "give a cron expression"),
-        ({"cron": "* * * * *", "seconds": 1}, "give a cron expression"),
+        ({"cron": "* * * * *", "seconds": 1}, "give one of both"),
+        ({"seconds": 1, "timezone": "Nope/X"}, "not a time zone"),
+        ({"seconds": 1, "timezone": "../etc"}, "not a time zone"),
+        ({"seconds": 1, "timezone": None}, "not a time zone"),
+        ({"seconds": 1, "ttl_s": 0}, "ttl_s=0"),
+        ({"seconds": 1, "ttl_s": "1h"}, "ttl_s='1h'"),
         ({"cron": "every day"}, "not a cron expression"),
-        ({"cron": "0 8 * * *", "timezone": "Mars/Olympus"}, "not a cron expression"),
+        ({"cron": "0 8 * * *", "timezone": "Mars/Olympus"}, "not a time zone"),
         ({"seconds": 0.1}, "from 1 second"),
         ({"seconds": 1, "missed": "never"}, "once or skip"),
         ({"seconds": 1, "name": "a b"}, "illegal name"),
