@@ -24,6 +24,7 @@ from bus.protocol.identifiers import uuid7
 from bus.protocol.timestamps import parse_ms
 from bus.redaction import cut, masked
 from bus.telemetry.terminal import printable
+from bus.trust.policy.globs import compile_globs
 from bus.vocabulary.bus import WorkflowStart
 from bus.vocabulary.task import StatusUpdate, TaskAccepted, TaskArtifact, TaskClarification, TaskRequest, TaskResult
 from consumers.cli.exit_codes import FAILED, LATER
@@ -271,7 +272,7 @@ class TaskView:
             if within
             else found.request.action.description
         )
-        people = self._people()
+        people = self._people(found.request.approvers)
         person = f" --as {shlex.quote(people[0])}" if len(people) == 1 else ""
         return [
             # Who reports it may have heard of it from another agent.
@@ -279,11 +280,13 @@ class TaskView:
             f"decide: sealbus approval approve {found.digits[:SHORT_DIGITS]}{person}",
         ]
 
-    def _people(self) -> list[str]:
+    def _people(self, approvers: Sequence[str]) -> list[str]:
+        """Return the people with keys here who may decide, as far as *approvers* names them."""
         try:
-            return people_with_keys(self._settings)
+            known, named = people_with_keys(self._settings), compile_globs(approvers)
         except ConfigurationError:
             return []
+        return [each for each in known if not approvers or named.match(each)]
 
 
 def _progress(event: TaskEvent) -> str:
@@ -310,8 +313,11 @@ def _end(session: CommandSession, event: TaskEvent) -> int:
     elif isinstance(event.payload, TaskResult):
         click.echo(_shown(event.payload.summary or msgspec.json.encode(event.payload.output or {}).decode()))
     else:
+        code = f" ({data['error_code']})" if data.get("error_code") else ""
         text = data.get("error_message") or data.get("explanation") or msgspec.json.encode(data).decode()
-        click.echo(printable(f"{message.message_type}: {text}"), err=not isinstance(event.payload, TaskResult))
+        click.echo(printable(f"{message.message_type}{code}: {text}"), err=True)
+        if cause := message.metadata.causation_id or message.metadata.correlation_id:
+            session.note(f"why, and what to do: sealbus show {shlex.quote(printable(cause))}")
     return 0 if data.get("status") == "completed" else FAILED
 
 

@@ -36,6 +36,10 @@ async def work(task: TaskRequest, context: Context) -> TaskResult:
     memory.add("user", task.goal)
     if task.goal == "push":
         return done(await context.step("push", push, "fix\x1b[2J", approve=Approval(by="human")))
+    if task.goal == "push for another":
+        return done(await context.step("push", push, "b", approve=Approval(by="human", approvers=("lead@corp",))))
+    if task.goal == "break":
+        raise RuntimeError("broken")
     if task.goal == "which":
         said = await context.clarify(["Which branch?\x1b[2J"], options=["main", "dev"])
         return done(f"on {said.answers[0]}")
@@ -145,6 +149,24 @@ def test_who_waits_for_a_person_is_shown_what_waits_and_how_to_decide(desk: Any)
     assert asking.wait(45) == 0
     assert asking.stdout.read() == "pushed fix\\x1b[2J\n"
     assert (desk.path / "pushed.txt").read_text() == "fix\x1b[2J\n"
+
+
+def test_the_command_to_decide_names_nobody_who_may_not(desk: Any) -> None:
+    asking = desk.start("ask", "desk@svc", "push for another", "--timeout", "1m")
+    shown: list[str] = []
+    threading.Thread(target=lambda: shown.extend(asking.stderr), daemon=True).start()
+    desk.wait_until(lambda: "decide:" in "".join(shown))
+    assert re.search(r"sealbus approval approve [0-9a-f]{12}\n", "".join(shown)) is not None
+    desk.end(asking)
+
+
+def test_a_failure_is_told_with_its_reason_and_where_to_look(desk: Any) -> None:
+    asked = desk.apart("ask", "desk@svc", "break", "--timeout", "60s")
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert "error.reported (retries_exhausted): task.request" in asked.stderr
+    command = re.search(r"why, and what to do: sealbus (show \S+)\n", asked.stderr)
+    assert command is not None
+    assert "after 5 attempts: retries_exhausted" in desk.apart(*command[1].split()).stdout
 
 
 def test_what_an_agent_asks_is_shown_and_answered_in_another_shell(desk: Any) -> None:
