@@ -368,7 +368,8 @@ def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
         "--key-file",
         envvar="SEALBUS_KEY_FILE",
         type=click.Path(path_type=Path),
-        help="The private key of the acting agent, or the folder of `sealbus key new`.  [default: trust.key_file]",
+        help="The private key of the acting agent, or the folder of `sealbus key new`; also SEALBUS_KEY_FILE.  "
+        "[default: trust.key_file]",
     )(named)
 
 

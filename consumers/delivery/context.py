@@ -413,7 +413,7 @@ class Context:
         step waits for the first one, and calls the function itself if that fails.
 
         *type*: the class of the result: any payload class, or a combination such as a list of them. Without it the
-        result is plain dicts and lists, also the first time. A result that cannot be stored (more than 256 KiB, or not
+        result is plain dicts and lists, also the first time. A result that cannot be stored (more than 8 MiB, or not
         JSON) is returned with a warning in the log, and a later run calls the function again.
 
         *approve*: an `Approval`. The run ends here, without a worker waiting, until it is decided, for days if need be.
