@@ -6,6 +6,7 @@ Owns the dialogue with a graph: what it begins with, what its interrupts ask for
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
@@ -18,6 +19,8 @@ from langgraph.types import Command, interrupt
 
 from bus.errors import ApprovalRefused, ConfigurationError, Reject, text_of
 from bus.payloads.kept_values import plain_of
+from bus.telemetry.logs import get_logger
+from consumers.adapters.langgraph_interrupts import InterruptCallbacks, forget_interrupts, swallowed_in
 from consumers.adapters.langgraph_saver import Saver, StepRows, strict_serializer
 from consumers.adapters.run import AgentRun, ModelUsage, ToolUse, current_run
 from consumers.delivery.inbox.conversation import MemoryItem
@@ -30,6 +33,9 @@ __all__ = ["GraphDialogue", "allowed_classes", "check_graph", "langchain_tools_o
 _APP: Final = "sealbus_call"
 """The member of an interrupt's value that says that a tool of an app asks."""
 _MAX_ROUNDS: Final = 100
+_MAX_SHOWN: Final = 200
+
+_log = get_logger("adapters")
 
 
 class GraphDialogue:
@@ -42,12 +48,14 @@ class GraphDialogue:
         self._turn = 0
         self._recalled: list[tuple[str, str]] = []
         self._thread = run.context.message.message_id
-        self._saver = Saver(StepRows(self._row), serde=strict_serializer(given.allowed))
+        self._saver = Saver(
+            StepRows(self._row), serde=strict_serializer(given.allowed), swallowed=partial(swallowed_in, run)
+        )
         self._graph = graph.copy({"checkpointer": self._saver})
         self._config: dict[str, Any] = {
             "configurable": {"thread_id": self._thread},
             "recursion_limit": given.recursion_limit,
-            "callbacks": [PolicyCallbacks(run), RunCallbacks(run)],
+            "callbacks": [PolicyCallbacks(run), InterruptCallbacks(), RunCallbacks(run)],
         }
 
     def recall(self, said: Sequence[MemoryItem]) -> None:
@@ -81,8 +89,20 @@ class GraphDialogue:
         raise Reject(f"the graph was interrupted {_MAX_ROUNDS} times")
 
     async def _invoke(self, given: Any) -> None:
-        await self._graph.ainvoke(given, self._config, durability="sync", context=self._terms.context_of(self._payload))
+        self._saver.begin()
+        context = self._terms.context_of(self._payload)
+        try:
+            await self._graph.ainvoke(given, self._config, durability="sync", context=context)
+        except (Exception, BaseExceptionGroup):
+            # What a node raises after it has swallowed its interrupt is not believed either.
+            if not self._saver.lost:
+                raise
+        finally:
+            forget_interrupts(self._run)
         self._run.check()
+        if lost := self._saver.lost:
+            detail = "a node has caught its interrupt; its result does not count: let GraphInterrupt pass"
+            _log.warning("adapters.interrupt_swallowed", agent=self._run.agent, asked=_shown(lost), detail=detail)
 
     async def _row(self, number: int, made: Callable[[], Awaitable[Any]]) -> Any:
         # A later run gets the level with the row: it does not call the tools again.
@@ -227,6 +247,10 @@ def _usage(message: Any) -> ModelUsage | None:
         cached_input_tokens=int((used.get("input_token_details") or {}).get("cache_read") or 0),
         tool_calls=len(getattr(message, "tool_calls", ())),
     )
+
+
+def _shown(interrupts: Sequence[Any]) -> str:
+    return ", ".join(f"{each.value!r:.{_MAX_SHOWN}}" for each in interrupts)
 
 
 def _uses_of(each: Any) -> list[ToolUse]:

@@ -16,10 +16,11 @@ from typing import Any, Final, Protocol
 from langgraph.checkpoint.base import get_checkpoint_metadata
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from bus.errors import Reject
 
-__all__ = ["CheckpointRows", "Saver", "strict_serializer"]
+__all__ = ["CheckpointRows", "Saver", "SwallowedInterruptError", "strict_serializer"]
 
 _MAX_ROW: Final = 6_000_000
 """Bytes of one row before they are text; as text they take a third more, and a step keeps 8 MiB."""
@@ -40,12 +41,25 @@ class Saver(InMemorySaver):  # type: ignore[misc]
 
     *eager*: a checkpoint is a row at once. Otherwise it goes with the next writes: until then nothing follows from it,
     and the graph makes it again of the writes before.
+
+    *swallowed* returns the interrupts that a task has lost, of its id and its writes. They are kept instead of what it
+    wrote, and the graph ends there.
     """
 
-    def __init__(self, rows: CheckpointRows | None = None, *, serde: Any = None, eager: bool = False) -> None:
+    def __init__(
+        self,
+        rows: CheckpointRows | None = None,
+        *,
+        serde: Any = None,
+        eager: bool = False,
+        swallowed: Callable[[str, Sequence[tuple[str, Any]]], tuple[Any, ...]] = lambda *_: (),
+    ) -> None:
         super().__init__(serde=serde)
         self._rows = rows
         self._eager = eager
+        self._swallowed = swallowed
+        self.lost: tuple[Any, ...] = ()
+        """The interrupts that a task has swallowed; nothing follows from its writes."""
         self._waiting: list[list[Any]] = []
         self._lock = asyncio.Lock()
 
@@ -55,6 +69,10 @@ class Saver(InMemorySaver):  # type: ignore[misc]
             for row in await self._rows.read():
                 self._take(row)
 
+    def begin(self) -> None:
+        """Forget what was swallowed: the graph is called anew."""
+        self.lost = ()
+
     def inputs(self, thread_id: str) -> int:
         """Return how many inputs the graph of that thread has begun with."""
         checkpoints = self.storage[thread_id].get("", {}).values() if thread_id in self.storage else ()
@@ -62,6 +80,8 @@ class Saver(InMemorySaver):  # type: ignore[misc]
 
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         """Keep a checkpoint and the values that are new in it."""
+        if self.lost:
+            raise SwallowedInterruptError
         place = config["configurable"]
         thread, space = place["thread_id"], place.get("checkpoint_ns", "")
         values = checkpoint["channel_values"]
@@ -86,8 +106,14 @@ class Saver(InMemorySaver):  # type: ignore[misc]
         """Keep what a task has written."""
         place = config["configurable"]
         key = [place["thread_id"], place.get("checkpoint_ns", ""), place["checkpoint_id"]]
+        lost = self._swallowed(task_id, writes)
+        if lost:
+            self.lost = self.lost or lost
+            writes = [(INTERRUPT, lost), *(each for each in writes if each[0] == RESUME)]
         written = [[channel, _texted(self.serde.dumps_typed(value))] for channel, value in writes]
         await self._append(["writes", key, task_id, task_path, written])
+        if lost:
+            raise SwallowedInterruptError
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Forget a thread."""
@@ -159,6 +185,10 @@ class StepRows:
 
         await self._step(self._next, made)
         self._next += 1
+
+
+class SwallowedInterruptError(Exception):
+    """A node has caught its own interrupt, and went on."""
 
 
 class _NoRowError(Exception):

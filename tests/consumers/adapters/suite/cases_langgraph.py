@@ -12,6 +12,7 @@ import pytest
 from cases import Tools, desk, dying, tools  # noqa: F401 - fixtures
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphInterrupt
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
@@ -273,6 +274,108 @@ async def test_a_step_in_a_node_is_called_once_although_the_node_runs_again() ->
         await d.decide()
         assert d.results == ["for push x"]
     assert calls == ["push x"]
+
+
+class Swallowing:
+    """A graph whose node asks, catches what the question raises, and pushes."""
+
+    def __init__(self, catches: type[BaseException], *, then: str = "push", is_async: bool = True) -> None:
+        self.catches = catches
+        self.then = then
+        self.pushed: list[Any] = []
+        self.later: list[str] = []
+        self.is_async = is_async
+
+    def ask(self) -> Any:
+        try:
+            answer = interrupt({"tool": "push", "args": {"branch": "b"}})
+        except self.catches:
+            if self.then == "raise":
+                raise ValueError("no answer") from None
+            answer = {"approved": True, "swallowed": True}
+            if self.then == "ask":
+                # The answer to another question is none to the first.
+                interrupt({"tool": "look", "args": {"branch": "b"}})
+        if answer["approved"]:
+            self.pushed.append(answer)
+        return {"output": str(answer)}
+
+    async def ask_in_a_task(self, _: State) -> Any:
+        return self.ask()
+
+    def ask_in_a_thread(self, _: State) -> Any:
+        return self.ask()
+
+    def compiled(self, *, nested: bool = False) -> Any:
+        graph = StateGraph(State)
+        graph.add_node("ask", self.ask_in_a_task if self.is_async else self.ask_in_a_thread)
+        graph.add_node("later", lambda _: self.later.append("ran"))
+        graph.add_edge(START, "ask")
+        graph.add_edge("ask", "later")
+        graph.add_edge("later", END)
+        if not nested:
+            return graph.compile(name="dev")
+        inner = graph.compile()
+        outer = StateGraph(State)
+
+        async def call(state: State) -> Any:
+            try:
+                return await inner.ainvoke({"goal": state["goal"]})
+            except self.catches:
+                return {"output": "the inner graph has failed"}
+
+        outer.add_node("call", call)
+        outer.add_edge(START, "call")
+        outer.add_edge("call", END)
+        return outer.compile(name="dev")
+
+
+@pytest.mark.parametrize("approve", [True, False])
+@pytest.mark.parametrize("then", ["push", "raise", "ask"])
+@pytest.mark.parametrize("catches", [Exception, BaseException])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_node_that_swallows_its_interrupt_waits_all_the_same(
+    catches: type[BaseException], then: str, approve: bool, is_async: bool
+) -> None:
+    graph = Swallowing(catches, then=then, is_async=is_async)
+    async with desk(**{**asked_by(None), "agent": graph.compiled()}) as d:
+        await d.begin()
+        (held,) = await d.held()
+        assert (held.tool, held.arguments) == ("push", {"branch": "b"})
+        assert (d.results, d.deaths, graph.later) == ([], [], [])
+        if catches is Exception or then != "push":
+            assert graph.pushed == []
+        await d.decide(approve=approve)
+        (result,) = d.results
+        assert f"'approved': {approve}" in result
+        assert "swallowed" not in result
+        assert graph.later == ["ran"]
+    assert [each for each in graph.pushed if "swallowed" not in each] == [{"approved": True}] * approve
+
+
+@pytest.mark.parametrize("catches", [KeyError, Exception, BaseException])
+async def test_an_interrupt_that_a_nested_graph_swallows_waits_all_the_same(catches: type[BaseException]) -> None:
+    graph = Swallowing(catches)
+    async with desk(**{**asked_by(None), "agent": graph.compiled(nested=True)}) as d:
+        await d.begin()
+        (held,) = await d.held()
+        assert (held.tool, held.arguments, d.results) == ("push", {"branch": "b"}, [])
+        await d.decide(approve=False)
+        (result,) = d.results
+    assert "'approved': False" in result
+
+
+async def test_a_swallowed_interrupt_is_named_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    async with desk(**{**asked_by(None), "agent": Swallowing(BaseException).compiled()}) as d:
+        await d.begin()
+        assert len(await d.held()) == 1
+    said = capsys.readouterr()
+    assert "adapters.interrupt_swallowed" in said.out + said.err
+    assert "'branch': 'b'" in said.out + said.err
+
+
+def test_an_interrupt_outside_a_run_is_the_frameworks_own() -> None:
+    assert isinstance(GraphInterrupt(()), Exception)
 
 
 class Foreign(pydantic.BaseModel):
