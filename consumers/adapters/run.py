@@ -13,8 +13,8 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
@@ -107,6 +107,8 @@ class AgentRun:
         self._asked_tools: set[str] = set()
         self._asked_unnamed: dict[str, list[tuple[str, list[Any]]]] = {}
         """Tool and key of what was asked for, by the hash of its arguments: for calls without an id."""
+        self._at_work: list[asyncio.Task[Any]] = []
+        """The tasks of the steps under way."""
         self._timeout: asyncio.Timeout | None = None
         self._over: BaseException | None = None
 
@@ -120,6 +122,39 @@ class AgentRun:
         finally:
             self._timeout = None
             AGENT_RUN.reset(token)
+            await self._steps_ended()
+
+    async def _steps_ended(self) -> None:
+        """Wait for the steps that the framework has left behind in tasks of their own: what they have done is kept.
+
+        A framework that is cancelled cancels its tools, and does not wait. Those of a held run end where it is held.
+        """
+        if isinstance(self._over, RunHeld):
+            return
+        cut: asyncio.CancelledError | None = None
+        while left := {task for task in self._at_work if task is not asyncio.current_task()}:
+            for task in left:
+                if cut is not None or not task.cancelling():
+                    task.cancel()
+            try:
+                await asyncio.wait(left)
+            except asyncio.CancelledError as error:
+                cut = error
+        if cut is not None:
+            raise cut
+
+    @contextmanager
+    def _working(self) -> Generator[None]:
+        """Let the body, a step, count as work of this run."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        self._at_work.append(task)
+        self.alive()
+        try:
+            yield
+        finally:
+            self._at_work.remove(task)
+            self.alive()
 
     def alive(self) -> None:
         """Note that something has begun or ended."""
@@ -229,20 +264,18 @@ class AgentRun:
     async def app_tool(self, use: ToolUse) -> str:
         """Return what a model is told of a call of a tool of the app: its policy, its step, its level."""
         self.check()
-        self.alive()
         key = self._asked.get(use.call_id) or self._key_of(use)
         self.lend()
         try:
             tool = self._app_tools[use.tool][use.tool]
-            return (await called(tool, use.arguments, self.context, key, taint=self._taint_later)).text
+            with self._working():
+                return (await called(tool, use.arguments, self.context, key, taint=self._taint_later)).text
         except Exception as error:
             if ends_the_run(error):
                 self.ended_by(error)
             raise
         except RunHeld as error:
             self.ended_by(error)
-        finally:
-            self.alive()
 
     async def agreed(self, use: ToolUse) -> None:
         """Return where the effect of *use*, which `ask_for` has asked for, is approved. Raises ApprovalRefused."""
@@ -347,9 +380,9 @@ class AgentRun:
     async def _step(self, call: StepCall, *, is_new: bool = True) -> Any:
         if is_new:
             self.check()
-        self.alive()
         try:
-            return await self.context.take_step(call)
+            with self._working():
+                return await self.context.take_step(call)
         except ApprovalRefused:
             raise
         except Exception as error:
@@ -358,8 +391,6 @@ class AgentRun:
             raise
         except RunHeld as error:
             self.ended_by(error)
-        finally:
-            self.alive()
 
     async def report(self, used: ModelUsage, key: list[Any], duration_ms: int | None = None) -> None:
         """Report what a model call has used; the record's idempotency key is derived from the step."""

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -536,6 +538,25 @@ async def test_an_operator_forbids_or_demands_a_tool_by_its_name(tools: Tools, t
         else:
             assert "push main" not in tools.calls
             assert d.results == ["done"] or d.deaths == ["unauthorized"]
+
+
+async def test_the_effect_of_a_tool_that_ends_after_its_run_was_cut_is_kept() -> None:
+    effects: list[str] = []
+
+    async def stubborn(text: str) -> str:
+        ends_s = time.monotonic() + 1.5
+        while time.monotonic() < ends_s:
+            with suppress(BaseException):
+                await asyncio.sleep(0.1)
+        effects.append(text)
+        return "done"
+
+    script = Script([[Call("push", "main")], "pushed it"])
+    async with desk(rig.agent(script, Spec("push", stubborn)), idle_s=0.5) as d:
+        await d.begin()
+        await d.finish()
+        assert (d.results, d.deaths) == (["pushed it"], [])
+    assert effects == ["main"]
 
 
 def test_what_is_no_agent_is_refused() -> None:

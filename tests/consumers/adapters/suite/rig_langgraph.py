@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.language_models import BaseChatModel
@@ -120,7 +121,11 @@ def _tool(spec: Spec) -> Any:
     def function(text: str) -> str:
         return spec.function(text)
 
-    tool = StructuredTool.from_function(function, name=spec.name, description="A tool.")
+    async def coroutine(text: str) -> Any:
+        return await spec.function(text)
+
+    form: dict[str, Any] = {"coroutine": coroutine} if iscoroutinefunction(spec.function) else {"func": function}
+    tool = StructuredTool.from_function(**form, name=spec.name, description="A tool.")
     return adapter.untrusted(tool) if spec.untrusted else tool
 
 

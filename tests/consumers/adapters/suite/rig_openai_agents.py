@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+from inspect import iscoroutinefunction
 from typing import Any
 
 import openai
@@ -56,15 +57,19 @@ def agent(script: Script, *specs: Spec, app: Any = None, mcp: str = "", helper: 
 
 
 def _tool(spec: Spec) -> Any:
-    @function_tool(
+    def function(text: str) -> str:
+        return spec.function(text)
+
+    async def coroutine(text: str) -> Any:
+        return await spec.function(text)
+
+    tool = function_tool(
+        coroutine if iscoroutinefunction(spec.function) else function,
         name_override=spec.name,
         needs_approval=spec.needs_approval,
         failure_error_function=lambda _, error: f"failed: {error}",
     )
-    def function(text: str) -> str:
-        return spec.function(text)
-
-    return adapter.untrusted(function) if spec.untrusted else function
+    return adapter.untrusted(tool) if spec.untrusted else tool
 
 
 def status_error(status: int) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import iscoroutinefunction
 from typing import Any
 
 from pydantic_ai import Agent, Tool
@@ -60,7 +61,11 @@ def _tool(spec: Spec) -> Any:
     def function(text: str) -> str:
         return spec.function(text)
 
-    tool = Tool(function, name=spec.name, takes_ctx=False, requires_approval=spec.needs_approval)
+    async def coroutine(text: str) -> Any:
+        return await spec.function(text)
+
+    called = coroutine if iscoroutinefunction(spec.function) else function
+    tool = Tool(called, name=spec.name, takes_ctx=False, requires_approval=spec.needs_approval)
     return adapter.untrusted(tool) if spec.untrusted else tool
 
 

@@ -51,7 +51,8 @@ class Spec:
     """A tool of one text."""
 
     name: str
-    function: Callable[[str], str]
+    function: Callable[[str], Any]
+    """A function, or a coroutine function."""
     needs_approval: bool = False
     untrusted: bool = False
 
