@@ -34,6 +34,7 @@ from bus.telemetry.logs import get_logger
 from bus.trust.labels import LEAST_TRUSTED
 from bus.trust.policy.decision import Deny, NeedsApproval
 from bus.vocabulary.usage import UsageReported
+from consumers.adapters.run_tasks import guard_tasks
 from consumers.delivery.context import Context
 from consumers.delivery.handler_errors import RunHeld
 from consumers.delivery.inbox.step_call import StepCall
@@ -115,6 +116,7 @@ class AgentRun:
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
         """Run the body as this run, and cut it where nothing begins or ends for `idle_s`. Raises TimeoutError."""
+        guard_tasks(AGENT_RUN)
         token = AGENT_RUN.set(self)
         try:
             async with asyncio.timeout(self._idle_s) as self._timeout:
@@ -218,7 +220,7 @@ class AgentRun:
         async def kept(*_: Any) -> list[Any]:
             try:
                 return [_DONE, await call()]
-            except Exception as error:
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
                 if ends_the_run(error):
                     raise
                 return [_FAILED, type(error).__name__, text_of(error)]

@@ -6,6 +6,7 @@ run, a dependency that is down, an outage. The seam to `context.step` is `_stepp
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import Parameter
@@ -117,7 +118,7 @@ def _kept(tool: Tool, plain: dict[str, Any], context: Context) -> Callable[..., 
     async def call(*values: Any) -> list[Any]:
         try:
             result = await function(**dict(zip(plain, values, strict=True)))
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
             if ends_the_run(error):
                 raise
             return [_FAILED, type(error).__name__, text_of(error), tool.level(context)]
@@ -137,7 +138,15 @@ def _looked_up(tool: Tool, plain: dict[str, Any]) -> Callable[..., Any]:
 
 
 def ends_the_run(error: BaseException) -> bool:
-    """Tell whether *error* is the bus's own, or the handler's decision, and no answer of a tool."""
+    """Tell whether *error* is the bus's own, or the handler's decision, and no answer of a tool.
+
+    A tool that exits, or awaits what was cancelled, ends itself and not the worker, nor a run that nobody cancels.
+    """
+    if isinstance(error, SystemExit):
+        return False
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
     if not isinstance(error, Exception) or isinstance(error, HandlerError | ConfigurationError | EventLoopError):
         return True
     return isinstance(error, BusError) and error.retriable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -154,6 +155,58 @@ async def test_the_error_of_a_tool_is_an_answer_and_is_kept_for_a_retry() -> Non
     answer = await run(app, work)
     assert runs == ["main"]
     assert answer.text == "error failed: ValueError: main is protected"
+
+
+async def exits() -> None:
+    raise SystemExit(2)
+
+
+async def awaits_what_was_cancelled() -> None:
+    other = asyncio.create_task(asyncio.sleep(60))
+    other.cancel()
+    await other
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [(exits, "SystemExit: 2"), (awaits_what_was_cancelled, "CancelledError")],
+    ids=["exit", "cancel"],
+)
+async def test_a_tool_that_ends_itself_is_an_answer(ending: Callable[[], Awaitable[None]], text: str) -> None:
+    app, calls = App("desk@svc"), []
+
+    @app.tool(output="trusted_tool_result")
+    async def look() -> None:
+        calls.append("look")
+        await ending()
+
+    async def work(context: Context) -> Any:
+        answer = await app.tools.call("look", {}, context)
+        if context.attempt == 1:
+            raise RuntimeError("once more")
+        return answer
+
+    answer = await run(app, work)
+    assert (answer.fault.code, answer.fault.message, calls) == ("failed", text, ["look"])
+
+
+async def test_a_tool_of_a_run_that_is_cut_is_no_answer() -> None:
+    app, answers = App("desk@svc"), []
+
+    @app.tool()
+    async def look() -> None:
+        await asyncio.sleep(60)
+
+    @app.on(Asked, dedup="always", timeout_s=0.1, retry=Retry(attempts=1))
+    async def handle(asked: Asked, context: Context) -> Told:
+        answers.append(await app.tools.call("look", {}, context))
+        return Told()
+
+    async with app.test() as bus:
+        await bus.publish(Asked())
+        await bus.advance(1)
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
+    assert answers == []
 
 
 async def test_equal_calls_are_one_unless_their_keys_differ() -> None:

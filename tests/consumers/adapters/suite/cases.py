@@ -540,6 +540,26 @@ async def test_an_operator_forbids_or_demands_a_tool_by_its_name(tools: Tools, t
             assert d.results == ["done"] or d.deaths == ["unauthorized"]
 
 
+@pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError()], ids=["exit", "cancel"])
+@pytest.mark.parametrize("of_app", [True, False] if rig.tools_are_steps else [True])
+async def test_a_tool_that_ends_itself_is_told_to_the_model(error: BaseException, of_app: bool) -> None:
+    app, calls = App("dev@svc"), []
+
+    async def push(text: str) -> str:
+        calls.append(text)
+        raise error
+
+    if of_app:
+        app.tool()(push)
+    script = Script([[Call("push", "main")], "it did not work"])
+    agent = rig.agent(script, *([] if of_app else [Spec("push", push)]), app=app if of_app else None)
+    async with desk(agent, app=app) as d:
+        await d.begin()
+        await d.finish()
+        assert (d.results, d.deaths) == (["it did not work"], [])
+    assert (script.calls, calls) == (2, ["main"])
+
+
 async def test_the_effect_of_a_tool_that_ends_after_its_run_was_cut_is_kept() -> None:
     effects: list[str] = []
 

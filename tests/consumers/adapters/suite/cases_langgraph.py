@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, TypedDict
 
@@ -17,9 +18,10 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from consumers.adapters.langgraph_saver import Saver, strict_serializer
+from sealbus import Retry
 from sealbus.adapters import langgraph
 from sealbus.errors import ConfigurationError
-from sealbus.vocabulary import TaskResult
+from sealbus.vocabulary import TaskRequest, TaskResult
 
 try:
     from langgraph.channels import DeltaChannel
@@ -376,6 +378,33 @@ async def test_a_swallowed_interrupt_is_named_in_the_log(capsys: pytest.CaptureF
 
 def test_an_interrupt_outside_a_run_is_the_frameworks_own() -> None:
     assert isinstance(GraphInterrupt(()), Exception)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("beside", [True, False])
+async def test_a_node_that_exits_ends_its_message_and_no_worker(is_async: bool, beside: bool) -> None:
+    def leave(state: State) -> Any:
+        if state["goal"] == "leave":
+            sys.exit(2)
+        return {"output": "stayed"}
+
+    async def leave_in_a_task(state: State) -> Any:
+        return leave(state)
+
+    graph = StateGraph(State)
+    graph.add_node("leave", leave_in_a_task if is_async else leave)
+    graph.add_edge(START, "leave")
+    graph.add_edge("leave", END)
+    if beside:
+        graph.add_node("beside", lambda _: {"log": ["beside"]})
+        graph.add_edge(START, "beside")
+    terms = {**asked_by(None), "agent": graph.compile(name="dev"), "options": {"retry": Retry(attempts=1)}}
+    async with desk(**terms) as d:
+        await d.begin(TaskRequest(goal="leave"))
+        assert d.deaths == ["retries_exhausted"]
+        assert "sys.exit(2)" in str(d.bus.dead_letters[0])
+        await d.begin(TaskRequest(goal="stay"), task_id="t-2")
+        assert d.results == ["stayed"]
 
 
 class Foreign(pydantic.BaseModel):

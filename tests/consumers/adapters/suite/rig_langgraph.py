@@ -17,12 +17,21 @@ from scripted import Script, Spec
 
 from sealbus.adapters import langgraph
 
-__all__ = ["adapter", "agent", "asks_by_policy", "helper_argument", "model_is_asked_again", "status_error"]
+__all__ = [
+    "adapter",
+    "agent",
+    "asks_by_policy",
+    "helper_argument",
+    "model_is_asked_again",
+    "status_error",
+    "tools_are_steps",
+]
 
 adapter = langgraph
 helper_argument = "text"
 model_is_asked_again = False
 asks_by_policy = False
+tools_are_steps = False
 
 
 class Scripted(BaseChatModel):

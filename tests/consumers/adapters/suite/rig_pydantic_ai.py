@@ -15,12 +15,21 @@ from scripted import Script, Spec
 
 from sealbus.adapters import pydantic_ai
 
-__all__ = ["adapter", "agent", "asks_by_policy", "helper_argument", "model_is_asked_again", "status_error"]
+__all__ = [
+    "adapter",
+    "agent",
+    "asks_by_policy",
+    "helper_argument",
+    "model_is_asked_again",
+    "status_error",
+    "tools_are_steps",
+]
 
 adapter = pydantic_ai
 helper_argument = "text"
 model_is_asked_again = True
 asks_by_policy = True
+tools_are_steps = True
 
 
 class Scripted(FunctionModel):
