@@ -91,16 +91,21 @@ def _type_of(item: Any) -> str:
 
 
 def config_of(given: Any) -> RunConfig:
-    """Return the SDK's settings of a run: *given*, without traces to the provider."""
+    """Return the SDK's settings of a run: *given*, without traces to the provider.
+
+    By default the SDK raises for a tool that is not there: here the model is told, as of every wrong call.
+    """
     if given is None:
-        return RunConfig(tracing_disabled=True)
+        given = RunConfig()
     if not isinstance(given, RunConfig):
         raise ConfigurationError(f"run_config is {type(given).__name__}: give an agents.RunConfig")
     if given.model is not None or given.sandbox is not None:
         raise ConfigurationError(
             "run_config sets model= or sandbox=, which cannot be made steps: give each agent its model"
         )
-    return dataclasses.replace(given, tracing_disabled=True)
+    own = given.tool_not_found_behavior
+    told = "return_error_to_model" if own == RunConfig().tool_not_found_behavior else own
+    return dataclasses.replace(given, tracing_disabled=True, tool_not_found_behavior=told)
 
 
 def agent_graph_of(agent: Any, config: RunConfig) -> AgentGraph:

@@ -540,6 +540,16 @@ async def test_an_operator_forbids_or_demands_a_tool_by_its_name(tools: Tools, t
             assert d.results == ["done"] or d.deaths == ["unauthorized"]
 
 
+@pytest.mark.skipif(not rig.tools_are_steps, reason="the graph calls its tools itself")
+async def test_the_name_of_an_unknown_tool_is_told_to_the_model(tools: Tools) -> None:
+    script = Script([[Call("serch", "a")], [Call("search", "a")], "found"])
+    async with desk(rig.agent(script, tools.spec("search"))) as d:
+        await d.begin()
+        assert (d.results, d.deaths) == (["found"], [])
+    assert tools.calls == ["search a"]
+    assert "serch" in script.seen[1]
+
+
 @pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError()], ids=["exit", "cancel"])
 @pytest.mark.parametrize("of_app", [True, False] if rig.tools_are_steps else [True])
 async def test_a_tool_that_ends_itself_is_told_to_the_model(error: BaseException, of_app: bool) -> None:

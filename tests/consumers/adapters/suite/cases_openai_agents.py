@@ -83,6 +83,17 @@ async def test_an_agent_that_is_a_tool_may_wait_itself(approve: bool) -> None:
     assert nested.calls == (1 if approve else 0)
 
 
+async def test_an_unknown_tool_of_a_nested_agent_is_told_to_its_model(tools: Tools) -> None:  # noqa: F811
+    nested = Script([[Call("pull", "main")], [Call("push", "main")], "pushed by the helper"])
+    helper: Any = Agent(name="helper", model=Scripted(nested), tools=[rig._tool(tools.spec())])
+    outer = Script([[Call("ask", "", {"input": "push it"})], "it is pushed"])
+    agent: Any = Agent(name="dev", model=Scripted(outer), tools=[helper.as_tool("ask", "Ask.")])
+    async with desk(agent, run_config=agents.RunConfig(workflow_name="mine")) as d:
+        await d.begin()
+        assert (d.results, d.deaths) == (["it is pushed"], [])
+    assert (outer.calls, nested.calls, tools.calls) == (2, 3, ["push main"])
+
+
 class Editor:
     def __init__(self) -> None:
         self.calls: list[str] = []
