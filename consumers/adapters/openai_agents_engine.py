@@ -6,7 +6,6 @@ Owns the dialogue with an agent: what is said, its interruptions, and its connec
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from agents.mcp import MCPServerManager
 
 from bus.errors import ApprovalRefused, ConfigurationError
 from consumers.adapters.openai_agents_graph import AgentGraph, action_arguments, patch_arguments
+from consumers.adapters.openai_agents_model import arguments_of
 from consumers.adapters.run import AgentRun, ToolUse
 from consumers.delivery.inbox.conversation import MemoryItem
 
@@ -77,12 +77,7 @@ def use_of(item: Any) -> ToolUse:
     if kind == "custom_tool_call":
         return ToolUse(tool=item.tool_name or "", arguments={"input": member("input") or ""}, call_id=call_id)
     arguments = member("arguments") or "{}"
-    try:
-        parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        parsed = None
-    given = parsed if isinstance(parsed, dict) else {"input": arguments}
-    return ToolUse(tool=item.tool_name or member("name") or "", arguments=given, call_id=call_id)
+    return ToolUse(tool=item.tool_name or member("name") or "", arguments=arguments_of(arguments), call_id=call_id)
 
 
 def _type_of(item: Any) -> str:

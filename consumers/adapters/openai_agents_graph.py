@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import CellType, FunctionType
 from typing import Any, Final
@@ -37,7 +36,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from bus.errors import ApprovalRefused, ConfigurationError, HandlerError, text_of
-from consumers.adapters.openai_agents_model import StepModel
+from consumers.adapters.openai_agents_model import StepModel, arguments_of
 from consumers.adapters.run import AgentRun, ToolFailure, ToolUse, current_run
 from consumers.tools.registry import Tools
 from consumers.tools.tool import Tool as AppTool
@@ -252,12 +251,7 @@ async def _plain_of(result: Any) -> Any:
 
 
 def _use(name: str, arguments: str, call_id: str | None) -> ToolUse:
-    try:
-        parsed = json.loads(arguments or "{}")
-    except ValueError:
-        parsed = None
-    given = parsed if isinstance(parsed, dict) else {"input": arguments}
-    return ToolUse(tool=name, arguments=given, call_id=call_id or "")
+    return ToolUse(tool=name, arguments=arguments_of(arguments), call_id=call_id or "")
 
 
 def _custom(tool: CustomTool) -> Callable[..., Awaitable[Any]]:

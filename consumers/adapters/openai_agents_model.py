@@ -5,6 +5,7 @@ Owns the identity of a call (agent, model, conversation, tools), its kept form, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from bus.errors import ConfigurationError
 from consumers.adapters.run import ModelUsage, current_run
 
-__all__ = ["StepModel"]
+__all__ = ["StepModel", "arguments_of"]
 
 _RESPONSE: Final = TypeAdapter(ModelResponse)
 _IDS: Final = frozenset({"id", "status", "provider_data"})
@@ -26,6 +27,46 @@ _OWN: Final = frozenset(
     | {"reasoning", "shell_call", "compaction", "mcp_approval_request", "mcp_list_tools", "program"}
 )
 """Types of output items that are no tool which the provider has run."""
+
+
+def arguments_of(given: Any) -> dict[str, Any]:
+    """Return the arguments of a call, as a model wrote them; what is no JSON object is one named `input`."""
+    found = given or "{}"
+    try:
+        found = json.loads(found) if isinstance(found, str) else found
+        if isinstance(found, str) and _has_surrogate(found):
+            # They were quoted, see below.
+            found = json.loads(found)
+    except (ValueError, RecursionError):
+        pass
+    return found if isinstance(found, dict) else {"input": given}
+
+
+def _without_surrogates(plain: Any) -> Any:
+    """Return a model's response without lone surrogates, which neither the SDK nor the step could take.
+
+    Arguments that have one are quoted: the call of the tool finds them, and tells the model.
+    """
+    if isinstance(plain, str):
+        return plain if plain.isascii() else plain.encode(errors="backslashreplace").decode()
+    if isinstance(plain, list):
+        return [_without_surrogates(each) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    found = {name: _without_surrogates(each) for name, each in plain.items()}
+    if found.get("type") == "function_call" and _has_surrogate(found.get("arguments")):
+        found["arguments"] = json.dumps(found["arguments"])
+    return found
+
+
+def _has_surrogate(arguments: Any) -> bool:
+    try:
+        json.dumps(json.loads(arguments), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return False
 
 
 class StepModel(Model):  # type: ignore[misc]
@@ -64,7 +105,8 @@ class StepModel(Model):  # type: ignore[misc]
             response = await self.inner.get_response(
                 system_instructions, input, model_settings, tools, output_schema, handoffs, tracing, **options
             )
-            return _RESPONSE.dump_python(response, mode="json", by_alias=True, exclude_unset=True, warnings=False)
+            plain = _RESPONSE.dump_python(response, mode="json", by_alias=True, exclude_unset=True, warnings=False)
+            return _without_surrogates(plain)
 
         given = [self._agent, self._model_name(), _items(input), _tools(tools), [each.tool_name for each in handoffs]]
         answer = await run.model(given, call, self._usage)

@@ -40,8 +40,8 @@ from consumers.delivery.handler_errors import RunHeld
 from consumers.delivery.inbox.step_call import StepCall
 from consumers.processes.approvals.approval import Approval
 from consumers.tools.registry import Tools
-from consumers.tools.tool import check_storable
-from consumers.tools.tool_call import called, ends_the_run, taking
+from consumers.tools.tool import check_answer, check_storable
+from consumers.tools.tool_call import called, ends_the_run, kept_failure, taking
 
 __all__ = ["AgentRun", "ModelUsage", "AGENT_RUN", "ToolUse", "current_run", "declare_untrusted", "step_name"]
 
@@ -219,11 +219,13 @@ class AgentRun:
 
         async def kept(*_: Any) -> list[Any]:
             try:
-                return [_DONE, await call()]
+                result = await call()
+                check_answer(result)
             except (Exception, SystemExit, asyncio.CancelledError) as error:
                 if ends_the_run(error):
                     raise
-                return [_FAILED, type(error).__name__, text_of(error)]
+                return kept_failure(error)
+            return [_DONE, result]
 
         if approve is not None:
             self.lend()

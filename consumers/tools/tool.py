@@ -24,7 +24,7 @@ from consumers.delivery.context import Context
 from consumers.delivery.inbox.remembered_steps import MAX_STEP_BYTES
 from consumers.processes.approvals.approval import Approval
 
-__all__ = ["Tool", "ToolEffect", "ToolTerms", "check_storable"]
+__all__ = ["Tool", "ToolEffect", "ToolTerms", "check_answer", "check_storable"]
 
 ToolEffect = Literal["none", "read", "write", "external", "irreversible"]
 _OUTPUTS: Final = tuple(level for level in LEVELS if rank_of_level(level) >= rank_of_level("trusted_tool_result"))
@@ -149,6 +149,18 @@ def check_storable(arguments: Any) -> None:
     size = len(canonical.encode(plain_of(arguments)))
     if size > MAX_STEP_BYTES:
         raise ContractError(f"the arguments take {size} bytes, at most {MAX_STEP_BYTES} are accepted")
+
+
+def check_answer(plain: Any) -> None:
+    """Raise ContractError for the result of a tool, in plain JSON values, that no model could be given."""
+    try:
+        msgspec.json.encode(plain)
+    except UnicodeEncodeError as error:
+        found = ascii(error.object[error.start])
+        raise ContractError(f"the result has a lone surrogate, {found}, which is not Unicode text") from error
+    except (TypeError, RecursionError):
+        # What is kept of it, and whether, is decided where it is kept.
+        return
 
 
 def _is_within(text: str, globs: Sequence[str]) -> bool:

@@ -25,9 +25,9 @@ from consumers.delivery.context import Context
 from consumers.delivery.inbox.step_call import StepCall
 from consumers.processes.approvals.approval import Approval
 from consumers.tools.answers import ToolAnswer, ToolFault
-from consumers.tools.tool import Tool
+from consumers.tools.tool import Tool, check_answer
 
-__all__ = ["called", "ends_the_run", "planned", "taking"]
+__all__ = ["called", "ends_the_run", "kept_failure", "planned", "taking"]
 
 _DONE: Final = "done"
 _FAILED: Final = "failed"
@@ -118,10 +118,11 @@ def _kept(tool: Tool, plain: dict[str, Any], context: Context) -> Callable[..., 
     async def call(*values: Any) -> list[Any]:
         try:
             result = await function(**dict(zip(plain, values, strict=True)))
+            check_answer(result)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if ends_the_run(error):
                 raise
-            return [_FAILED, type(error).__name__, text_of(error), tool.level(context)]
+            return [*kept_failure(error), tool.level(context)]
         return [_DONE, result, tool.level(context)]
 
     return call
@@ -135,6 +136,12 @@ def _looked_up(tool: Tool, plain: dict[str, Any]) -> Callable[..., Any]:
         return [_DONE, found, tool.terms.output]
 
     return look
+
+
+def kept_failure(error: BaseException) -> list[str]:
+    """Return what is kept of the error of a tool: that it failed, class and text."""
+    # Its text may hold what the model wrote, and a lone surrogate could not be kept.
+    return [_FAILED, type(error).__name__, text_of(error).encode(errors="backslashreplace").decode()]
 
 
 def ends_the_run(error: BaseException) -> bool:

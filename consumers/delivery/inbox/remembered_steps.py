@@ -340,8 +340,9 @@ class RememberedSteps:
 
         Raises ApprovalRefused, RunHeld, StepInDoubt. Where the store does not confirm it, the call is not made.
         """
-        if known is not None:
+        if known is not None and known.arguments:
             return await self._begin_again(identity, call, known)
+        # Without arguments it was never written as begun: there is only the mark that its result was not kept.
         arguments = stored_arguments(call)
         data = canonical.encode(arguments)
         if len(data) > MAX_STEP_BYTES:

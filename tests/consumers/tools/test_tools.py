@@ -157,6 +157,44 @@ async def test_the_error_of_a_tool_is_an_answer_and_is_kept_for_a_retry() -> Non
     assert answer.text == "error failed: ValueError: main is protected"
 
 
+async def test_a_result_that_is_no_unicode_text_is_an_error_of_the_tool() -> None:
+    app, calls = App("desk@svc"), []
+
+    @app.tool(output="trusted_tool_result")
+    async def look() -> dict[str, str]:
+        calls.append("look")
+        return {"a": "\udc80"}
+
+    async def work(context: Context) -> Any:
+        answer = await app.tools.call("look", {}, context)
+        if context.attempt == 1:
+            raise RuntimeError("once more")
+        return answer
+
+    answer = await run(app, work)
+    assert answer.fault.code == "failed"
+    assert "a lone surrogate, '\\udc80'" in answer.text
+    assert calls == ["look"]
+
+
+async def test_a_result_that_cannot_be_kept_is_had_by_a_new_call() -> None:
+    app, calls = App("desk@svc"), []
+
+    @app.tool(output="trusted_tool_result")
+    async def look() -> int:
+        calls.append("look")
+        return 2**60
+
+    async def work(context: Context) -> Any:
+        answer = await app.tools.call("look", {}, context)
+        if context.attempt < 3:
+            raise RuntimeError("once more")
+        return answer
+
+    answer = await run(app, work)
+    assert (answer.raw, calls) == (2**60, ["look"] * 3)
+
+
 async def exits() -> None:
     raise SystemExit(2)
 

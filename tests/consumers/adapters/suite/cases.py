@@ -540,6 +540,32 @@ async def test_an_operator_forbids_or_demands_a_tool_by_its_name(tools: Tools, t
             assert d.results == ["done"] or d.deaths == ["unauthorized"]
 
 
+@pytest.mark.parametrize("result", ["\ud800x", {"a": "\udc80"}, ValueError("\ud800")], ids=["text", "part", "error"])
+@pytest.mark.parametrize("of_app", [True, False] if rig.tools_are_steps else [True])
+async def test_a_tool_whose_result_is_no_unicode_text_has_failed(
+    dying: Callable[[int], None], result: Any, of_app: bool
+) -> None:
+    app, calls = App("dev@svc"), []
+
+    async def push(text: str) -> Any:
+        calls.append(text)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    if of_app:
+        app.tool()(push)
+    script = Script([[Call("push", "main")], "it did not work"])
+    dying(2)
+    agent = rig.agent(script, *([] if of_app else [Spec("push", push)]), app=app if of_app else None)
+    async with desk(agent, app=app) as d:
+        await d.begin()
+        await d.finish()
+        assert (d.results, d.deaths) == (["it did not work"], [])
+    assert (script.calls, calls) == (2, ["main"])
+    assert "lone surrogate" in script.seen[1] or "ValueError" in script.seen[1] or "failed: " in script.seen[1]
+
+
 @pytest.mark.skipif(not rig.tools_are_steps, reason="the graph calls its tools itself")
 async def test_the_name_of_an_unknown_tool_is_told_to_the_model(tools: Tools) -> None:
     script = Script([[Call("serch", "a")], [Call("search", "a")], "found"])

@@ -11,7 +11,7 @@ import pytest
 from agents import Agent, ModelResponse, Usage, function_tool, handoff
 from agents import tool as sdk
 from agents.models.interface import Model
-from agents.testing import assistant_message
+from agents.testing import assistant_message, function_call
 from cases import Tools, desk, dying, rig, tools  # noqa: F401 - fixtures
 from openai.types.responses import ResponseCustomToolCall, ResponseFunctionWebSearch
 from openai.types.responses.response_apply_patch_tool_call import OperationCreateFile, ResponseApplyPatchToolCall
@@ -19,6 +19,7 @@ from openai.types.responses.response_function_shell_tool_call import Action, Res
 from rig_openai_agents import Scripted
 from scripted import Call, Script
 
+from sealbus import App, Approval
 from sealbus.adapters import openai_agents
 from sealbus.errors import ConfigurationError
 from sealbus.vocabulary import TaskRequest, TaskResult
@@ -32,9 +33,11 @@ class Items(Model):
     def __init__(self, *turns: list[Any]) -> None:
         self.turns = turns
         self.calls = 0
+        self.given: list[Any] = []
 
-    async def get_response(self, *_: Any, **__: Any) -> Any:
+    async def get_response(self, *given: Any, **__: Any) -> Any:
         self.calls += 1
+        self.given.append(given)
         return ModelResponse(output=self.turns[self.calls - 1], usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> Any:
@@ -92,6 +95,33 @@ async def test_an_unknown_tool_of_a_nested_agent_is_told_to_its_model(tools: Too
         await d.begin()
         assert (d.results, d.deaths) == (["it is pushed"], [])
     assert (outer.calls, nested.calls, tools.calls) == (2, 3, ["push main"])
+
+
+@pytest.mark.parametrize("needs_approval", [True, False])
+@pytest.mark.parametrize("of_app", [True, False])
+async def test_arguments_with_a_lone_surrogate_are_told_to_the_model(
+    tools: Tools,  # noqa: F811
+    dying: Callable[[int], None],  # noqa: F811
+    of_app: bool,
+    needs_approval: bool,
+) -> None:
+    app = App("dev@svc")
+
+    @app.tool(name="push", approval=Approval(by="human") if needs_approval else None)
+    async def push(text: str) -> str:
+        tools.calls.append(text)
+        return "pushed"
+
+    call = function_call("push", '{"text": "\\ud800"}', call_id="c1")
+    model = Items([call], [assistant_message("I may not \ud800")])
+    spec = rig._tool(tools.spec(needs_approval=needs_approval))
+    dying(1)
+    async with desk(Agent(name="dev", model=model, tools=openai_agents.tools(app) if of_app else [spec]), app=app) as d:
+        await d.begin()
+        await d.finish()
+        assert (d.results, d.deaths, await d.held()) == (["I may not \\ud800"], [], [])
+    assert (model.calls, tools.calls) == (2, [])
+    assert "a lone surrogate" in str(model.given[1])
 
 
 class Editor:
