@@ -135,13 +135,12 @@ class AgentRun:
             return
         cut: asyncio.CancelledError | None = None
         while left := {task for task in self._at_work if task is not asyncio.current_task()}:
-            for task in left:
-                if cut is not None or not task.cancelling():
-                    task.cancel()
             try:
                 await asyncio.wait(left)
             except asyncio.CancelledError as error:
                 cut = error
+                for task in left:
+                    task.cancel()
         if cut is not None:
             raise cut
 
