@@ -58,6 +58,8 @@ def tool_faults(name: str, description: str, schema: Mapping[str, Any]) -> list[
             for key in part.get("properties", {})
             if not _MEMBER.fullmatch(key)
         ]
+        if part.get("type") == "array" and not {"items", "prefixItems"} & part.keys():
+            found.append(f"the list at {pointer or '/'} states no items: write list[str]")
     return found
 
 

@@ -97,6 +97,9 @@ def _inlined(schema: Any, parts: Mapping[str, Any], within: tuple[str, ...]) -> 
         found = {key: value for key, value in found.items() if value not in (SAFE_INTEGER, -SAFE_INTEGER)}
     if found.get("additionalProperties") is True:
         del found["additionalProperties"]
+    if found.get("type") == "array" and not {"items", "prefixItems"} & found.keys():
+        # A list of whatever: OpenAI refuses one that states no items.
+        found["items"] = {}
     return _typed(found)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import json
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema_rs
@@ -175,6 +176,24 @@ def test_what_has_no_strict_form_says_where(kind: Any, why: str) -> None:
         strict_schema(schema)
 
 
+class Lists(pydantic.BaseModel):
+    some: list[Any] = []
+    more: dict[str, list[Any]] = {}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, set, list[Any], tuple[Any, ...], dict[str, list[Any]], list[list[Any]], Lists],
+)
+def test_a_list_of_whatever_states_its_items_and_has_no_strict_form(kind: Any) -> None:
+    schema = plain_schema(msgspec.defstruct("Lists", [("part", kind)]))
+    assert tool_faults("search", "", schema) == []
+    assert '"items": {}' in json.dumps(schema)
+    jsonschema_rs.meta.validate(schema)
+    with pytest.raises(ContractError):
+        strict_schema(schema)
+
+
 @pytest.mark.parametrize(
     "kind", [datetime.datetime, datetime.date, decimal.Decimal, bytes, set[int], float, bool, Size, list[str], None]
 )
@@ -209,6 +228,7 @@ def test_a_class_that_contains_itself_is_told_once_and_has_no_strict_form() -> N
         ("x", "", {"type": "object", "properties": {"a": {"$ref": "#"}}}, "its schema has $ref at /properties/a"),
         ("x", "", {"type": "object", "properties": {"größe": {}}}, "the argument /properties/größe"),
         ("x", "", {"type": "object", "properties": {"a": {"properties": {"$b": {}}}}}, "/properties/a/properties/$b"),
+        ("x", "", {"type": "object", "properties": {"a": {"type": "array"}}}, "the list at /properties/a states no"),
     ],
 )
 def test_what_a_provider_refuses_in_every_mode_is_a_fault(
