@@ -247,6 +247,7 @@ class Router:
         from bus.vocabulary.bus import ScheduleDue
         from consumers.processes.schedules.schedule import Schedule
 
+        _check_parentheses(cron, "@app.every", "@app.every(minutes=5)")
         parts = {"seconds": seconds, "minutes": minutes, "hours": hours}
         for part, value in parts.items():
             if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
@@ -322,6 +323,8 @@ class Router:
 
     def tool(
         self,
+        function: None = None,
+        /,
         *,
         name: str = "",
         description: str = "",
@@ -356,6 +359,7 @@ class Router:
         from consumers.tools.function_tool import FunctionTool
         from consumers.tools.tool import ToolTerms
 
+        _check_parentheses(function, "@app.tool", "@app.tool()")
         terms = ToolTerms(
             side_effect=side_effect,
             approval=approval,
@@ -589,6 +593,12 @@ def declared_type(cls: object, taker: str, example: str) -> PayloadType:
         return payload_type(cls)
     what, name = ("its name", "YourClass") if isinstance(cls, str) else ("an instance of it", type(cls).__name__)
     raise UnknownTypeError(f"{taker} takes the class of the type, not {what}: {example.format(name)}")
+
+
+def _check_parentheses(first: object, decorator: str, example: str) -> None:
+    """Raise ConfigurationError where *first*, an argument of *decorator*, is what it was written before."""
+    if callable(first):
+        raise ConfigurationError(f"{decorator} stands before {name_of(first)} without parentheses: write {example}")
 
 
 def check_threshold(level: str | None, kind: PayloadType) -> None:

@@ -366,6 +366,9 @@ def _sync_with() -> None:
         (lambda: App("shop@svc").test().request, r"no 'request' yet: .*write `async with app.test\(\) as bus:`"),  # type: ignore[attr-defined]
         (lambda: App("shop@svc").running().publish, r"write `async with app.running\(...\) as bus:`"),  # type: ignore[attr-defined]
         (lambda: App("shop@svc").test().__await__(), r"write `async with app.test\(\) as bus:`"),  # type: ignore[attr-defined]
+        (lambda: App("shop@svc").tool(_right), r"without parentheses: write @app.tool\(\)"),
+        (lambda: App("shop@svc").every(_right), r"write @app.every\(minutes=5\)"),
+        (lambda: Router().on(_right), r"pass the class itself, such as @app.on\(MyPayload\)"),  # type: ignore[call-overload]
         (lambda: App(None), r"such as App\('researcher@svc'\)"),
     ],
 )
