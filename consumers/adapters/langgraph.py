@@ -40,7 +40,8 @@ def serve(
 
     The unit that is paid once is the node: make one model call in each, or call `langgraph.step` in it. A node that
     interrupts with `{"tool": name, "args": {...}}`, or with `action_requests`, waits for a person, and gets
-    `{"approved": True}`, or `False` with a `reason`; it runs again from its beginning, as ever in LangGraph.
+    `{"approved": True}`, or `False` with a `reason`; it runs again from its beginning, as ever in LangGraph. What a
+    node returns after it has caught its own interrupt does not count; `except Exception` lets one pass.
 
     *name* is the graph's name in steps, by default its own. *input* makes what the graph begins with of the payload and
     the text of the prompt, by default a message of a user; *output* reads the answer of the state, by default the text

@@ -31,7 +31,7 @@ def serve(
 
     The whole graph is cloned here, once: handoffs, agents as tools, servers of tools; what is added to an agent later
     is not served. *context*, *max_turns*, *run_config* and *hooks* are those of `Runner.run`; *context* may be a
-    function of the payload. The SDK's traces are off.
+    function of the payload. The SDK's traces are off, and the model is told of a tool that is not there.
 
     *terms*: `on` and `returns` are the message types, by default TaskRequest and TaskResult. `approval` is the
     `Approval` for tools that need one, by default that of a person. `prompt` is a function of the payload that returns
