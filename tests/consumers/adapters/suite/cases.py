@@ -566,7 +566,6 @@ async def test_a_tool_whose_result_is_no_unicode_text_has_failed(
     assert "lone surrogate" in script.seen[1] or "ValueError" in script.seen[1] or "failed: " in script.seen[1]
 
 
-@pytest.mark.skipif(not rig.tools_are_steps, reason="the graph calls its tools itself")
 async def test_the_name_of_an_unknown_tool_is_told_to_the_model(tools: Tools) -> None:
     script = Script([[Call("serch", "a")], [Call("search", "a")], "found"])
     async with desk(rig.agent(script, tools.spec("search"))) as d:

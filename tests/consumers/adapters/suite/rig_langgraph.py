@@ -84,7 +84,7 @@ def agent(script: Script, *specs: Spec, app: Any = None, mcp: str = "", helper: 
             call = {**call, "args": arguments}
         try:
             content = await tools[call["name"]].ainvoke(call["args"])
-        except ValueError as error:
+        except (KeyError, ValueError) as error:
             content = f"{type(error).__name__}: {error}"
         text = content if isinstance(content, str) else str(content)
         return {"messages": [ToolMessage(text, tool_call_id=call["id"])]}
