@@ -6,6 +6,8 @@ Owns reading a signature: each parameter is an argument, except the one that tak
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import inspect
 import sys
 import typing
@@ -70,7 +72,7 @@ class FunctionTool(Tool):
                 given[self._context] = context if self._is_async else BlockingContext(context, loop)
             if self._is_async:
                 return plain_of(await self._function(**given))
-            result = await asyncio.to_thread(self._function, **given)
+            result = await _in_thread(self._function, given)
             return plain_of(await result if inspect.isawaitable(result) else result)
 
         return call
@@ -87,6 +89,22 @@ class FunctionTool(Tool):
     def _named(values: Any) -> dict[str, Any]:
         found = {name: getattr(values, name) for name in values.__struct_fields__}
         return {name: value for name, value in found.items() if value is not msgspec.UNSET}
+
+
+async def _in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """Return what *function* returns in a thread. No cancellation stops it, so a run that is cut keeps what it did."""
+    call = functools.partial(contextvars.copy_context().run, function, **given)
+    # No task: the loop would pass on the exit of one.
+    ended, task = asyncio.get_running_loop().run_in_executor(None, call), asyncio.current_task()
+    while not ended.done():
+        try:
+            await asyncio.wait((ended,))
+        except asyncio.CancelledError:
+            # Cut a second time, the run stops waiting.
+            if task is None or task.cancelling() > 1:
+                ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+                raise
+    return ended.result()
 
 
 def _parameters(function: Callable[..., Any]) -> list[Parameter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -226,6 +227,40 @@ async def test_a_tool_that_ends_itself_is_an_answer(ending: Callable[[], Awaitab
 
     answer = await run(app, work)
     assert (answer.fault.code, answer.fault.message, calls) == ("failed", text, ["look"])
+
+
+def exits_in_a_thread() -> None:
+    raise SystemExit(2)
+
+
+async def test_a_tool_that_exits_in_a_thread_is_an_answer() -> None:
+    app = App("desk@svc")
+    app.tool(output="trusted_tool_result")(exits_in_a_thread)
+    answer = await run(app, lambda c: app.tools.call("exits_in_a_thread", {}, c))
+    assert answer.fault.message == "SystemExit: 2"
+
+
+async def test_the_effect_of_a_tool_in_a_thread_is_kept_although_its_run_was_cut() -> None:
+    app, effects = App("desk@svc"), []
+
+    @app.tool(output="trusted_tool_result")
+    def push() -> str:
+        time.sleep(0.5)
+        effects.append("push")
+        return "pushed"
+
+    async def work(context: Context) -> Any:
+        try:
+            async with asyncio.timeout(0.1):
+                answer = await app.tools.call("push", {}, context)
+        except TimeoutError:
+            answer = None
+        if context.attempt == 1:
+            raise RuntimeError("once more")
+        return answer
+
+    answer = await run(app, work)
+    assert (answer.raw, effects) == ("pushed", ["push"])
 
 
 async def test_a_tool_of_a_run_that_is_cut_is_no_answer() -> None:
