@@ -150,7 +150,7 @@ async def console(session: CommandSession, options: _ConsoleOptions) -> int:
     settings = session.settings(apps)
     person_settings = None if options.key_file is None else session.settings_for(options.key_file)
     person = "" if person_settings is None else session.acting_agent(person_settings, options.agent)
-    known, printed = serving.tokens_of(options.tokens, read_only=options.read_only, can_decide=bool(person))
+    known, printed = serving.tokens_of(options.tokens, read_only=options.read_only, person=person)
 
     def ready(url: str, stop: Callable[[], None]) -> None:
         session.interrupts.soften = stop

@@ -17,6 +17,8 @@ __all__ = ["SeenChange", "Changes"]
 
 _MAX_CHANGES: Final = 200
 _NUMBER: Final = re.compile(r"(?<![\w@./-])\d[\d,.:]*")
+_DETAILS: Final = re.compile(r"[:;] |, besides ")
+_PLURAL: Final = re.compile(r"(?<=\w{3})s(?![\w@./-])|\b(?:is|are|was|were|has|have)\b")
 _FORGETS_MS: Final = 60_000
 """A fault that is away for so long begins anew."""
 
@@ -94,5 +96,6 @@ class Changes:
 
 
 def _subject(check: CheckResult) -> tuple[str, str]:
-    """Return what a check is about: its numbers change from look to look."""
-    return check.area, _NUMBER.sub("#", check.text)
+    """Return what a check is about: its numbers change from look to look, and the details that follow."""
+    about = _DETAILS.split(check.text, maxsplit=1)[0]
+    return check.area, _PLURAL.sub("", _NUMBER.sub("#", about))

@@ -91,12 +91,15 @@ def new_token(name: str) -> tuple[Token, str]:
     return token_of(name, text, SCOPES), text
 
 
-def tokens_of(path: Path | None, *, read_only: bool, can_decide: bool) -> tuple[list[Token], str]:
-    """Return the tokens that count, and the text of one that was made for this run, if any."""
+def tokens_of(path: Path | None, *, read_only: bool, person: str) -> tuple[list[Token], str]:
+    """Return the tokens that count, and the text of one that was made for this run, if any.
+
+    That one is of *person*, who decides here; without one it is the operator's.
+    """
     if read_only:
         found = [] if path is None else read_tokens(path)
         return [Token(each.name, each.sha256, each.scopes & {"read"}) for each in found], ""
     if path is not None:
         return read_tokens(path), ""
     text = secrets.token_urlsafe(_TOKEN_BYTES)
-    return [token_of("operator", text, SCOPES if can_decide else ("read", "redrive"))], text
+    return [token_of(person or "operator", text, SCOPES if person else ("read", "redrive"))], text

@@ -83,6 +83,7 @@ function adapt(old, now) {
 
 async function refresh() {
   const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+  if (answer.status === 404) return false;
   if (!answer.ok || answer.redirected) throw new Error(`${answer.status}`);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const selection = getSelection();
@@ -108,6 +109,7 @@ async function refresh() {
     const title = page.querySelector("h1")?.textContent.trim();
     if (location.pathname === "/" && title) announced.textContent = title;
   }
+  return true;
 }
 
 if (document.querySelector("main [data-live]")) {
@@ -115,14 +117,21 @@ if (document.querySelector("main [data-live]")) {
   let seen = null;
   let busy = false;
   let missed = 0;
+  let isGone = false;
   let restsUntil = 0;
   const look = async (version) => {
     // A page that takes long to make is asked for more rarely: a tab takes a tenth of the console's time at most.
-    if (version === seen || busy || document.hidden || performance.now() < restsUntil) return;
+    if (version === seen || busy || isGone || document.hidden || performance.now() < restsUntil) return;
     busy = true;
     const begun = performance.now();
     try {
-      await refresh();
+      if (!(await refresh())) {
+        // What the page showed stays to be read; nothing new can come.
+        isGone = true;
+        live.classList.add("late");
+        live.textContent = "Not here any more: this is how it was";
+        return;
+      }
       restsUntil = performance.now() + 9 * (performance.now() - begun);
       seen = version;
       missed = 0;

@@ -26,6 +26,16 @@ def test_a_fault_is_the_same_though_its_numbers_change() -> None:
     assert changes.since_ms(fault("groups", lag(99), "")) == NOW_MS
 
 
+def test_a_fault_that_grows_or_gets_another_detail_is_the_same() -> None:
+    changes = Changes()
+    changes.look(NOW_MS, [fault("letters", "1 dead letter is open; 1 of them: rejected of shop.bill", "")], [])
+    more = fault("letters", "46 dead letters are open, besides 2 that a person rejected; 40 of them: crash_loop", "")
+    for later_s in (30, 60, 90, 120):
+        changes.look(NOW_MS + 1_000 * later_s, [more], [])
+    assert changes.since_ms(more) == NOW_MS
+    assert list(changes.latest) == []
+
+
 def test_names_with_digits_are_different_faults() -> None:
     changes = Changes()
     changes.look(NOW_MS, [fault("groups", lag(12), "")], [])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from consumers.operations.console.rendering import FOLDER
+from consumers.operations.console.serving import tokens_of
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -379,6 +380,36 @@ def test_nothing_is_changed_without_a_token_a_form_of_ours_and_our_own_origin(sh
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert letters(shop) == 1
+
+
+def test_what_is_done_with_the_token_of_a_run_is_done_by_the_person_of_the_console() -> None:
+    for person in ("lead@corp", ""):
+        ((token,), _) = tokens_of(None, read_only=False, person=person)
+        assert (token.name, "approve" in token.scopes) == (person or "operator", bool(person))
+
+
+def test_a_page_of_what_is_gone_stays_and_asks_no_more(shop: Any, chromium: Any) -> None:
+    publish(shop, "shop.bill", [{"currency": "EUR", "number": 1}], "erp@corp")
+    page = watched(chromium, Served(shop))
+    asked: list[str] = []
+
+    def gone(route: Any) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=404, body="gone")
+
+    page.goto(page.url + "conversations")
+    page.get_by_role("heading", name="Conversations").wait_for()
+    page.route("**/conversations", gone)
+    for number in range(40):
+        publish(shop, "shop.bill", [{"currency": "EUR", "number": number}], "erp@corp")
+        if page.get_by_text("Not here any more").count():
+            break
+        page.wait_for_timeout(500)
+    seen = len(asked)
+    assert page.get_by_text("Not here any more").count() == 1
+    publish(shop, "shop.bill", [{"currency": "EUR", "number": 99}], "erp@corp")
+    page.wait_for_timeout(4_000)
+    assert (seen, len(asked)) == (1, 1)
 
 
 def test_no_template_has_a_way_around_escaping() -> None:
