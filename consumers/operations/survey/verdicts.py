@@ -56,6 +56,7 @@ _BEHIND_SOON_S: Final = 60.0
 _MUCH_MB, _MUCH = 150.0, 1.5
 _OF_LIMIT: Final = 0.85
 _LIMITED: Final = "the limit sets the pace: raise it in limits=[...], or publish less; no message is lost"
+_ONE_HANDLER: Final = "no other worker can help: look at what the handler calls; a shorter timeout_s cuts it sooner"
 _OUTSIDE: Final = frozenset({"inbox", "append", "key", "breaker", "brake", "limit"})
 """What whole types or workers wait for: one line tells it."""
 _PID: Final = re.compile(r"pid (\d+) of PostgreSQL")
@@ -175,6 +176,8 @@ def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
     faster = "start more workers, up to the partitions; raise worker.concurrency; make the handler faster"
     if any(each.reason == "limit" for each in group.hold_ups):
         faster = _LIMITED
+    elif any(found.cure == _ONE_HANDLER for found in told):
+        faster = _ONE_HANDLER
     if group.oldest_s is not None and group.oldest_s > BEHIND_S:
         yield fault("groups", behind, faster)
     elif group.oldest_s is not None and group.oldest_s > _BEHIND_SOON_S and group.trend != "shrinks":
@@ -255,6 +258,10 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
             return fault("groups", text, "sealbus topic apply for a missing topic; else look at the brokers")
         case "key":
             return fault("keys", f"{group}: nothing runs: {each.detail}{behind}", "sealbus key rotate AGENT")
+        case "handler" | "answer" if held_s > _BEHIND_SOON_S and each.behind:
+            until = "" if each.until_ms is None else f", at most until {_clock_time(each.until_ms)}"
+            runs = each.detail if each.reason == "answer" else f"{each.detail} runs"
+            return hint("groups", f"{group}: {runs} for {_age(held_s)}{until}: {message}{behind}", _ONE_HANDLER)
         case "limit" if held_s > _BEHIND_SOON_S:
             text = f"{group}: {each.message_type} waits for its turn within the limit {each.detail}{behind}"
             return hint("groups", text, _LIMITED)

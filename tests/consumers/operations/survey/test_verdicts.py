@@ -306,6 +306,15 @@ def test_a_limit_is_named_and_nobody_is_asked_for_more_workers() -> None:
     assert not any("more workers" in each.cure or "claim" in each.text for each in found)
 
 
+def test_a_handler_for_which_others_wait_is_named_and_nobody_is_asked_for_more_workers() -> None:
+    running = held("handler", for_s=130, detail="agents.pack", behind=3)
+    found = verdict(group(lag=4, oldest_s=130.0, hold_ups=(running,)))
+    assert any("agents.pack runs for 2 min" in each.text and "3 records wait behind it" in each.text for each in found)
+    assert not any("more workers" in each.cure for each in found)
+    alone = held("handler", for_s=130, detail="agents.pack", behind=0)
+    assert not any("agents.pack" in each.text for each in verdict(group(lag=4, hold_ups=(alone,))))
+
+
 @pytest.mark.parametrize(
     ("before", "now", "trend"), [(None, 5, ""), (100, 140, "grows"), (140, 100, "shrinks"), (100, 101, "steady")]
 )
