@@ -234,7 +234,7 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
     held_s = (now_ms - each.since_ms) / 1000
     behind = f"; {_many(each.behind, 'record waits', 'records wait')} behind it" if each.behind else ""
     match each.reason:
-        case "stuck_handler" | "crash":
+        case "stuck_handler" | "crash" | "handler" | "answer":
             return _of_handler(group, each, now_ms, message + behind)
         case "retry":
             until = "" if each.until_ms is None else f" until {_clock_time(each.until_ms)}"
@@ -258,10 +258,6 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
             return fault("groups", text, "sealbus topic apply for a missing topic; else look at the brokers")
         case "key":
             return fault("keys", f"{group}: nothing runs: {each.detail}{behind}", "sealbus key rotate AGENT")
-        case "handler" | "answer" if held_s > _BEHIND_SOON_S and each.behind:
-            until = "" if each.until_ms is None else f", at most until {_clock_time(each.until_ms)}"
-            runs = each.detail if each.reason == "answer" else f"{each.detail} runs"
-            return hint("groups", f"{group}: {runs} for {_age(held_s)}{until}: {message}{behind}", _ONE_HANDLER)
         case "limit" if held_s > _BEHIND_SOON_S:
             text = f"{group}: {each.message_type} waits for its turn within the limit {each.detail}{behind}"
             return hint("groups", text, _LIMITED)
@@ -272,8 +268,15 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
             return None
 
 
-def _of_handler(group: str, each: HoldUp, now_ms: int, message: str) -> CheckResult:
-    """Return the fault of a message whose handler does not end, or under which workers end."""
+def _of_handler(group: str, each: HoldUp, now_ms: int, message: str) -> CheckResult | None:
+    """Return what is wrong with a message whose handler runs long or does not end, or under which workers end."""
+    if each.reason in ("handler", "answer"):
+        held_s = (now_ms - each.since_ms) / 1000
+        if held_s <= _BEHIND_SOON_S or not each.behind:
+            return None
+        until = "" if each.until_ms is None else f", at most until {_clock_time(each.until_ms)}"
+        runs = each.detail if each.reason == "answer" else f"{each.detail} runs"
+        return hint("groups", f"{group}: {runs} for {_age(held_s)}{until}: {message}", _ONE_HANDLER)
     if each.reason == "crash":
         add = f"sealbus dlq add {each.topic}/{each.partition}/{each.offset} --group {group} --why ..."
         cure = "their logs have why they ended. It becomes a dead letter after 3 ends of a worker that runs it alone; "
