@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
@@ -69,7 +71,10 @@ def _on_its_loop(method: Callable[_P, _T]) -> Callable[_P, _T]:
         context = arguments[0]
         assert isinstance(context, Context)  # noqa: S101 - it is a method of it
         context.check_loop(method.__name__)
-        return method(*arguments, **named)
+        made = method(*arguments, **named)
+        if isinstance(made, CoroutineType):
+            context.owed.append(made)
+        return made
 
     return called
 
@@ -137,6 +142,7 @@ class Context:
         "message",
         "outputs",
         "over",
+        "owed",
         "progress_sender",
         "redrives",
         "remembered",
@@ -176,6 +182,8 @@ class Context:
         """The outputs that `send` has collected so far."""
         self.over = False
         """Whether the handler has ended, well or not."""
+        self.owed: list[CoroutineType[Any, Any, Any]] = []
+        """What its methods have returned to be awaited."""
         self.said: RunProgress | None = None
         """What the run has said of its progress; None if nothing."""
         self.progress_sender: ProgressSender | None = None
@@ -613,6 +621,15 @@ class Context:
         """Tell whether the message's `sequence` comes before *seen*: for a receiver that wants last-writer-wins."""
         sequence = self.message.metadata.sequence
         return sequence is not None and sequence < seen
+
+    def check_awaited(self) -> None:
+        """Raise TypeError for a call that was never awaited: it did nothing, and the run must not look as if it had."""
+        forgotten = [each for each in self.owed if inspect.getcoroutinestate(each) == inspect.CORO_CREATED]
+        for each in forgotten:
+            each.close()
+        if forgotten:
+            name = f"context.{forgotten[0].__name__}"
+            raise TypeError(f"{name}(...) was not awaited, so it did nothing: write `await {name}(...)`")
 
     def lent(self, task: asyncio.Task[Any] | None) -> None:
         """Let *task*, which the handler's own thread waits for, ask for approvals."""

@@ -117,6 +117,8 @@ class HandlerRun:
                         await context.said.end()
             if desk is not None and desk.is_held:
                 raise HandlerGoneError
+            if context is not None and context.owed:
+                context.check_awaited()
             if failpoints.is_armed:
                 failpoints.reach("handled")
             if returned is None and subscription.must_answer:
