@@ -135,7 +135,7 @@ class Gateway:
         self.source = source
         self.types = types
         self.quotas = Quotas(clock, max_streams=settings.gateway.streams)
-        self._sealers = sealers
+        self.sealers = sealers
         self.clock = clock
         self.metrics = metrics or GatewayMetrics()
         self.metrics.streams.set_function(lambda: self.quotas.streams)
@@ -239,6 +239,7 @@ class Gateway:
         new = NewTask(
             task_id=task_id,
             credential=credential.owner,
+            agent=credential.agent,
             to=draft.to if isinstance(draft.to, str) else (draft.to.id or "") if draft.to is not None else "",
             draft=draft,
             content_hash=content_hash,
@@ -250,7 +251,7 @@ class Gateway:
         )
         timeout_s = self.settings.publish.timeout_s
         try:
-            opened = await self.tasks.open(new, self._sealers.of(credential.agent), timeout_s=timeout_s)
+            opened = await self.tasks.open(new, timeout_s=timeout_s)
         except TooManyOpen as error:
             raise HttpRefusal("RATE_LIMIT", str(error), retry_after_s=5) from None
         except AppendUnconfirmed as error:
@@ -274,7 +275,7 @@ class Gateway:
 
         Raises PublishRejected, PublishUnknown, BusError.
         """
-        sealed = self._sealers.of(credential.agent).seal(draft, SealRequest(data=data))
+        sealed = self.sealers.of(credential.agent).seal(draft, SealRequest(data=data))
         await self.tasks.publisher.send(sealed, timeout_s=self.settings.publish.timeout_s)
 
     async def publish_sealed(self, credential: Credential, message: Message) -> bool:
@@ -282,7 +283,7 @@ class Gateway:
         if message.metadata.namespace != self._namespace:
             raise HttpRefusal("wrong_audience", "it is sealed for another namespace", pointer="/metadata/namespace")
         try:
-            self._sealers.judge(message, self.types, self.clock.now_ms())
+            self.sealers.judge(message, self.types, self.clock.now_ms())
         except ContractError as error:
             raise of_contract(error) from None
         rows, key = self.tasks.rows, f"sealed:{message.message_id}"
@@ -445,7 +446,6 @@ class Gateway:
                 credential.owner,
                 task_id,
                 clarified,
-                self._sealers.of(credential.agent),
                 if_match=if_match,
                 timeout_s=self.settings.publish.timeout_s,
             )
@@ -458,7 +458,6 @@ class Gateway:
                 credential.owner,
                 task_id,
                 TaskCancel(reason_code="NOT_NEEDED", grace_s=5),
-                self._sealers.of(credential.agent),
                 if_match=if_match,
                 timeout_s=self.settings.publish.timeout_s,
             )

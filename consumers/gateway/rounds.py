@@ -57,7 +57,7 @@ class Rounds:
             count = await self._gateway.tasks.cancel_all(name, _WHY)
             self._gone.discard(name)
             self._gateway.owners.discard(name)
-            _log.info("gateway.credential_removed", credential=name, cancelled=count)
+            _log.info("gateway.credential_removed", door=name, cancelled=count)
 
 
 def _owners(gateway: Gateway) -> set[str]:

@@ -70,6 +70,7 @@ def gateway_declaration(gateway: Gateway) -> Declaration:
             clock=clock,
             limits=TaskLimits(artifact_bytes=settings.tasks.artifact_bytes),
             keep_ms=round(settings.tasks.keep_s * 1000),
+            sealer_of=gateway.sealers.of,
             changed=gateway.told,
             unconfirmed=gateway.metrics.unconfirmed.inc,
         )

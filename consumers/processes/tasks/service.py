@@ -19,6 +19,7 @@ from bus.errors import BusError, ContractError
 from bus.protocol import sealing
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms, parse_ms
+from bus.redaction import cut
 from bus.telemetry.logs import get_logger
 from bus.topics.names import message_topic
 from bus.transports.base import Appended, NewRecord
@@ -51,10 +52,11 @@ from consumers.processes.tasks.snapshot import (
     told,
     unpack_task,
 )
+from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
-from producers.sealing.sealed_record import SealedRecord, sealed_as
+from producers.sealing.sealed_record import sealed_as
 from producers.sealing.sealer import Sealer
 
 __all__ = ["AppendUnconfirmed", "NewTask", "OpenedTask", "TaskGone", "TaskMoved", "TaskService"]
@@ -69,6 +71,7 @@ OVERDUE_MS: Final = 10_000
 _PART_BYTES: Final = 262_144
 _MAX_ANSWER: Final = 262_144
 """Larger answers to requests in a dialect are shown as results alone."""
+_MAX_WHY: Final = 500
 _SKIPPED: Final = Done(ran=False)
 
 _log = get_logger("tasks")
@@ -97,10 +100,12 @@ class AppendUnconfirmed(Exception):  # noqa: N818 - a verdict
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task to open for *credential*, whose agent *sealer* seals for."""
+    """A task to open for *credential*, as *agent*."""
 
     task_id: str
     credential: str
+    agent: str
+    """The sender of its request."""
     to: str
     draft: Outgoing
     content_hash: str
@@ -121,6 +126,15 @@ class OpenedTask(msgspec.Struct, frozen=True):
     is_repeat: bool
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """A step that sends *records*: *name* says for what, *armed* are waits without their ids."""
+
+    name: str
+    change: TaskChange
+    records: Sequence[NewRecord]
+    armed: Sequence[NewWait] = ()
+
+
 class TaskService:
     """The tasks of one group."""
 
@@ -136,16 +150,21 @@ class TaskService:
         clock: Clock,
         limits: TaskLimits,
         keep_ms: int,
+        sealer_of: Callable[[str], Sealer],
         changed: Callable[[Process], object],
         unconfirmed: Callable[[], object] = lambda: None,
     ) -> None:
-        """*changed* is called with each row that was written here, *unconfirmed* for each append not acknowledged."""
+        """*sealer_of* returns what seals for an agent that has opened a task.
+
+        *changed* is called with each row that was written here, *unconfirmed* for each append not acknowledged.
+        """
         self.store = store
         self.group = group
         self.publisher = publisher
         self._clock = clock
         self._limits = limits
         self._keep_ms = keep_ms
+        self._sealer_of = sealer_of
         self._changed = changed
         self._unconfirmed = unconfirmed
         self.rows = TaskRows(store, clock, namespace=group.namespace, group=group.name)
@@ -159,13 +178,13 @@ class TaskService:
 
     # What clients do.
 
-    async def open(self, new: NewTask, sealer: Sealer, *, timeout_s: float) -> OpenedTask:
+    async def open(self, new: NewTask, *, timeout_s: float) -> OpenedTask:
         """Open a task, or find the one that its key has opened.
 
         Raises PublishRejected, BusError: nothing was opened. Raises `ContractError` (`idempotency_conflict`) for other
         content under its key, `TooManyOpen`, and AppendUnconfirmed: it is open.
         """
-        sealed = sealer.seal(new.draft, SealRequest(accepts_progress=True, data=new.data))
+        sealed = self._sealer_of(new.agent).seal(new.draft, SealRequest(accepts_progress=True, data=new.data))
         message = sealed.message
         await self.publisher.prepare_topics({sealed.record.topic})
         process, row = self._first_row(new, message)
@@ -252,14 +271,13 @@ class TaskService:
         credential: str,
         task_id: str,
         said: TaskClarified,
-        sealer: Sealer,
         *,
         if_match: str | None = None,
         timeout_s: float = 5,
     ) -> TaskSnapshot:
         """Answer the open question of a task. Raises TaskGone, TaskMoved, AppendUnconfirmed, PublishRejected."""
 
-        def make(_: Process, row: TaskRow) -> tuple[TaskChange, SealedRecord]:
+        def make(process: Process, row: TaskRow) -> _Asked:
             if not row.question:
                 raise TaskMoved(row.shown, "no question is open")
             question = sealing.parse(row.question)
@@ -276,50 +294,51 @@ class TaskService:
                 idempotency_key=f"{task_id}:{question.message_id}",
             )
             request = SealRequest(cause=question, answers=True, topic=question.routing.reply_to)
-            return resumed(row), sealer.seal(draft, request)
+            sealed = self._sealer_of(process.sender).seal(draft, request)
+            return _Asked("input", resumed(row), sealed.records)
 
-        return await self._act(credential, task_id, "input", make, if_match=if_match, timeout_s=timeout_s)
+        return await self._act(credential, task_id, make, if_match=if_match, timeout_s=timeout_s)
 
     async def cancel(
         self,
         credential: str,
         task_id: str,
         cancel: TaskCancel,
-        sealer: Sealer,
         *,
         if_match: str | None = None,
         timeout_s: float = 5,
     ) -> TaskSnapshot:
         """Ask the agent of a task to end it. Raises what `answer` raises."""
 
-        def make(process: Process, row: TaskRow) -> tuple[TaskChange, SealedRecord]:
+        def make(process: Process, row: TaskRow) -> _Asked:
             if row.cancel_asked:
                 raise TaskMoved(row.shown, "it is being cancelled already")
-            request = sealing.parse(process.opener)
-            # Addressed to nobody: whoever has the message learns of it, whichever agent that is.
-            draft = Outgoing(
-                cancel,
-                task_id=request.message_id,
-                parent_task_id=task_id,
-                conversation_id=request.metadata.conversation_id,
-            )
-            return cancelled(row), sealer.seal(draft)
+            return self._cancelling(process, row, cancel)
 
-        over = NewWait(id="", name=_CANCEL, after_ms=OVERDUE_MS)
-        return await self._act(
-            credential, task_id, "cancelling", make, if_match=if_match, timeout_s=timeout_s, armed=(over,)
+        return await self._act(credential, task_id, make, if_match=if_match, timeout_s=timeout_s)
+
+    def _cancelling(self, process: Process, row: TaskRow, cancel: TaskCancel) -> _Asked:
+        """Return what asks the agent of a task to end it. Raises PublishRejected."""
+        request = sealing.parse(process.opener)
+        # Addressed to nobody: whoever has the message learns of it, whichever agent that is.
+        draft = Outgoing(
+            cancel,
+            task_id=request.message_id,
+            parent_task_id=process.key,
+            conversation_id=request.metadata.conversation_id,
         )
+        sealed = self._sealer_of(process.sender).seal(draft)
+        over = NewWait(id="", name=_CANCEL, after_ms=OVERDUE_MS)
+        return _Asked("cancelling", cancelled(row, cancel.explanation or ""), sealed.records, (over,))
 
     async def _act(
         self,
         credential: str,
         task_id: str,
-        name: str,
-        make: Callable[[Process, TaskRow], tuple[TaskChange, SealedRecord]],
+        make: Callable[[Process, TaskRow], _Asked],
         *,
         if_match: str | None,
         timeout_s: float,
-        armed: Sequence[NewWait] = (),
     ) -> TaskSnapshot:
         """Write what *make* changes and what it sends in one transaction, then send it."""
         while True:
@@ -331,46 +350,64 @@ class TaskService:
                 raise TaskMoved(row.shown, "it has changed since", is_stale=True)
             if row.shown.is_over:
                 raise TaskMoved(row.shown, "it has ended")
-            change, sealed = make(process, row)
-            version = process.version + 1
-            waiting = f"{APPEND}-{name}"
-            append = NewWait(id=self._append_id(process.id, waiting, version), name=waiting, after_ms=_AGAIN_MS)
-            hold = Hold(process=process.id, seal=waiting, record=encode_outputs(sealed.records))
-            others = tuple(
-                msgspec.structs.replace(wait, id=self.store.ids.timer(process.id, wait.name, version)) for wait in armed
-            )
-            written = self._written(process, change, armed=(append, *others), holds=(hold,))
+            asked = make(process, row)
+            written, append = self._sending_step(process, asked)
             if not await self.store.change(written):
                 continue
             shown = unpack_task(written.after).shown
             self._changed(written.after)
-            if not await self._append(sealed.records, append.id, timeout_s):
+            if not await self._append(asked.records, append, timeout_s):
                 raise AppendUnconfirmed(shown)
             return shown
 
-    async def cancel_all(self, credential: str, why: str) -> int:
-        """End the open tasks of *credential*, each in a transaction of its own; return how many.
+    def _sending_step(self, process: Process, asked: _Asked) -> tuple[ProcessChange, str]:
+        """Return the step of *asked*, with what it sends, and the id of the wait that sends it again."""
+        version = process.version + 1
+        waiting = f"{APPEND}-{asked.name}"
+        append = NewWait(id=self._append_id(process.id, waiting, version), name=waiting, after_ms=_AGAIN_MS)
+        hold = Hold(process=process.id, seal=waiting, record=encode_outputs(asked.records))
+        others = tuple(
+            msgspec.structs.replace(wait, id=self.store.ids.timer(process.id, wait.name, version))
+            for wait in asked.armed
+        )
+        written = self._written(process, asked.change, armed=(append, *others), holds=(hold,))
+        return written, append.id
 
-        Nothing is sent: who has lost a credential has no name under which to ask its agents.
+    async def cancel_all(self, credential: str, why: str) -> int:
+        """Ask the agents of the open tasks of *credential* to end them, each in a transaction; return how many.
+
+        A task that was being cancelled before is not counted: it ends without this.
         """
         count, seen = 0, b""
         while rows := await self.rows.open_after(credential, seen):
             for process in rows:
-                count += await self._end(process, why)
+                count += await self._cancel_for(process, why)
             seen = rows[-1].id
         return count
 
-    async def _end(self, process: Process | None, why: str) -> bool:
-        """End the task of *process*; False: it has ended, or newer code has written it."""
+    async def _cancel_for(self, process: Process | None, why: str) -> bool:
+        """Cancel the task of *process*; False: it ends or has ended, or newer code has written it."""
         while process is not None and process.status == "open":
             try:
                 row = unpack_task(process)
             except NewerCode:
                 return False
-            over = ended(row, "cancelled", error=error_of("CANCELLED", why), confirmed=False)
-            written = self._written(process, over)
+            if row.cancel_asked:
+                return False
+            asked, append = None, ""
+            try:
+                asked = self._cancelling(process, row, TaskCancel(reason_code="NOT_NEEDED", explanation=why, grace_s=5))
+                written, append = self._sending_step(process, asked)
+            except PublishRejected as error:
+                # Nobody may speak for its agent any more: the row ends, and its agent hears nothing.
+                _log.warning("task.cancel_not_sent", task=process.key, error=str(error))
+                over = ended(row, "cancelled", error=error_of("CANCELLED", why), confirmed=False)
+                written = self._written(process, over)
             if await self.store.change(written):
                 self._changed(written.after)
+                if asked is not None:
+                    # Many are sent at once, and none is waited for: the row sends it again.
+                    self._soon(self._append_again(asked.records, append))
                 return True
             process = await self.store.find(process.id)
         return False
@@ -409,12 +446,11 @@ class TaskService:
             text = f"{row.shown.to} has not answered in its time"
             return self._written(process, ended(row, "failed", error=error_of("TIMEOUT", text))), ()
         if wait.name == _CANCEL:
-            text = "it was cancelled, and its agent has not confirmed that it has ended"
+            text = f"{row.cancel_why or 'it was cancelled'}, and its agent has not confirmed that it has ended"
             over = ended(row, "cancelled", error=error_of("CANCELLED", text), confirmed=False)
             return self._written(process, over), ()
         if wait.name == CANCEL_WAIT:
-            text = f"cancelled by an operator: {wait.note}"
-            return self._written(process, ended(row, "cancelled", error=error_of("CANCELLED", text))), ()
+            return self._cancelled_by_operator(process, row, f"cancelled by an operator: {wait.note}")
         if wait.name.startswith(APPEND):
             again = NewWait(
                 id=self._append_id(process.id, wait.name, process.version + 1), name=wait.name, after_ms=_AGAIN_MS
@@ -424,6 +460,25 @@ class TaskService:
             self._soon(self._append_again(records, again.id))
             return change, ()
         return _SKIPPED
+
+    def _cancelled_by_operator(
+        self, process: Process, row: TaskRow, why: str
+    ) -> tuple[ProcessChange, Sequence[NewRecord]]:
+        if not row.cancel_asked:
+            cancel = TaskCancel(reason_code="NOT_NEEDED", explanation=cut(why, _MAX_WHY), grace_s=5)
+            try:
+                asked = self._cancelling(process, row, cancel)
+            except PublishRejected as error:
+                _log.warning("task.cancel_not_sent", task=process.key, error=str(error))
+            else:
+                # The step's own outputs are sent again until the log has them.
+                armed = [
+                    msgspec.structs.replace(wait, id=self.store.ids.timer(process.id, wait.name, process.version + 1))
+                    for wait in asked.armed
+                ]
+                return self._written(process, asked.change, armed=armed, ended=(CANCEL_WAIT,)), asked.records
+        over = ended(row, "cancelled", error=error_of("CANCELLED", why), confirmed=False)
+        return self._written(process, over), ()
 
     async def cancelled(
         self,
@@ -448,8 +503,9 @@ class TaskService:
         *,
         armed: Sequence[NewWait] = (),
         holds: Sequence[Hold] = (),
+        ended: Collection[str] = (),
     ) -> ProcessChange:
-        """Return the next row of *process*, and whatever is stored with it."""
+        """Return the next row of *process*, and whatever is stored with it; the waits *ended* go."""
         version, is_over = process.version + 1, change.row.shown.is_over
         until_ms = self._clock.now_ms() + self._keep_ms if is_over else None
         change = stepped(change, version, kept_until_ms=until_ms)
@@ -465,6 +521,7 @@ class TaskService:
             after=after,
             keep_ms=self._keep_ms,
             armed=() if is_over else armed,
+            ended=ended,
             holds=() if is_over else holds,
             frees_holds=is_over,
             beside=tuple(_writes_of(process.id, change)),

@@ -179,6 +179,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answer: bytes = b""
     """The sealed answer, of a request in a dialect."""
     cancel_asked: bool = False
+    cancel_why: str = ""
+    """Why it is cancelled, where that was not its client's wish."""
     ending: Ending | None = None
 
 
@@ -280,9 +282,9 @@ def resumed(row: TaskRow) -> TaskChange:
     return TaskChange(row=msgspec.structs.replace(change.row, question=b""))
 
 
-def cancelled(row: TaskRow) -> TaskChange:
-    """Return *row* after its client asked to cancel it: it ends when the agent confirms that, or soon after."""
-    return TaskChange(row=msgspec.structs.replace(row, cancel_asked=True))
+def cancelled(row: TaskRow, why: str = "") -> TaskChange:
+    """Return *row* after it was asked to be cancelled: it ends when the agent confirms that, or soon after."""
+    return TaskChange(row=msgspec.structs.replace(row, cancel_asked=True, cancel_why=why))
 
 
 def ended(

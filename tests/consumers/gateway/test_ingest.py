@@ -227,7 +227,7 @@ async def test_sealed_bytes_pass_every_check_and_come_once(opened: Opened) -> No
     app, _ = researcher()
     async with opened(app) as place, place.client() as client:
         draft = TaskRequest(goal="compare")
-        sealer = place.gateway._sealers.of("ci@acme")
+        sealer = place.gateway.sealers.of("ci@acme")
         sealed = sealer.seal(Outgoing(draft, to="researcher@svc", task_id="t-1")).message
         first = await client.post("/ingest", content=sealed.value)
         again = await client.post("/ingest", content=sealed.value)
@@ -238,7 +238,7 @@ async def test_sealed_bytes_pass_every_check_and_come_once(opened: Opened) -> No
         forged = msgspec.json.decode(sealed.value)
         forged["data"]["goal"] = "something else"
         changed = await client.post("/ingest", json=forged)
-        foreign = place.gateway._sealers.of("other@acme").seal(Outgoing(draft, to="researcher@svc", task_id="t-2"))
+        foreign = place.gateway.sealers.of("other@acme").seal(Outgoing(draft, to="researcher@svc", task_id="t-2"))
         stolen = await client.post("/ingest", content=foreign.message.value)
     assert (first.status_code, again.json()["status"]) == (202, "duplicate")
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")

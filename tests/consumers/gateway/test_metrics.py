@@ -1,9 +1,8 @@
-"""What a gateway tells of itself, and what it does about a credential that is gone."""
+"""What a gateway tells of itself."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +11,7 @@ from bus.clock import SystemClock
 from bus.errors import UnreachableError
 from bus.vocabulary.task import TaskRequest, TaskResult
 from consumers.gateway.metrics import GatewayMetrics
+from consumers.processes.tasks import service
 from consumers.worker.health import answer_service
 from sealbus import App
 from tests.consumers.gateway.conftest import Opened, Place
@@ -77,7 +77,9 @@ async def test_a_code_that_is_in_no_table_is_other() -> None:
     assert metrics.registry.get_sample_value("sealbus_gateway_refusals_total", {"code": "other"}) == 1
 
 
-async def test_calls_that_wait_count_as_streams_and_have_no_time(opened: Opened) -> None:
+async def test_calls_that_wait_count_as_streams_and_have_no_time(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened() as place, place.client() as client:
         task = (await client.post("/tasks", json=BODY)).json()
         before = of(place, "request_seconds_count", door="http")
@@ -86,7 +88,9 @@ async def test_calls_that_wait_count_as_streams_and_have_no_time(opened: Opened)
         async with client.stream("GET", f"/tasks/{task['id']}/events") as stream:
             assert stream.status_code == 200
             await until(lambda: of(place, "streams") == 2)
-            await place.gateway.tasks.cancel_all("ci/ci@acme", "enough")
+            monkeypatch.setattr(service, "OVERDUE_MS", 500)
+            known = place.gateway.source.current().by_name["ci"]
+            await place.gateway.cancel(known, task["id"])
             assert (await waiting).json()["status"] == "cancelled"
             await stream.aread()
         await until(lambda: of(place, "streams") == 0)
@@ -113,36 +117,6 @@ async def test_a_file_of_credentials_that_cannot_be_used_is_told(opened: Opened)
         assert of(place, "credentials_fault") == 0
         place.gateway.source.fault = "not valid TOML"
         assert of(place, "credentials_fault") == 1
-
-
-async def test_open_tasks_of_a_removed_credential_end(opened: Opened) -> None:
-    async with opened() as place, place.client("gone") as gone, place.client("stays") as stays:
-        tasks = [(await gone.post("/tasks", json=BODY | {"goal": str(number)})).json()["id"] for number in range(3)]
-        other = (await stays.post("/tasks", json=BODY)).json()["id"]
-        known = place.gateway.source.current().by_name["gone"]
-        place.remove("gone")
-        await until(lambda: of(place, "tasks_total", event="cancelled") == 3)
-        ended = [await place.gateway.find(known, each) for each in tasks]
-        open_one = (await stays.get(f"/tasks/{other}")).json()
-        # A token that is added under the same name later finds its own tasks ended.
-        place.add("gone")
-        async with place.client("gone") as again:
-            listed = (await again.get("/tasks", params={"status": "cancelled"})).json()["tasks"]
-    assert {each.status for each in ended} == {"cancelled"}
-    assert {each.confirmed for each in ended} == {False}
-    assert "removed" in json.dumps(listed[0]["error"])
-    assert open_one["status"] == "submitted"
-
-
-async def test_two_replicas_end_each_task_once(opened: Opened) -> None:
-    async with opened() as place, place.client() as client:
-        for number in range(5):
-            await client.post("/tasks", json=BODY | {"goal": str(number)})
-        counts = await asyncio.gather(
-            *(place.gateway.tasks.cancel_all("ci/ci@acme", "its credential was removed") for _ in range(3))
-        )
-        assert sum(counts) == 5
-        assert of(place, "tasks_total", event="cancelled") == 5
 
 
 async def test_a_gateway_that_goes_round_is_live(opened: Opened) -> None:
