@@ -201,7 +201,7 @@ def list_(session: CommandSession, *, file: Path | None) -> VerbResult:
 def remove(session: CommandSession, *, name: str, file: Path | None, why: str, dry_run: bool, yes: bool) -> VerbResult:
     """Let a credential use the gateway no longer: its streams end within half a minute, its tasks stay unread.
 
-    Its open tasks are cancelled by the gateway when it has read the changed file.
+    Its open tasks are cancelled once no gateway has had it for 30 seconds.
 
     \b
     Examples:

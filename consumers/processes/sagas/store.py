@@ -133,7 +133,7 @@ class ProcessStore:
     async def find_wait(self, wait: str) -> tuple[Wait, Process, int] | None:
         """Return a wait of this group with its process, and the store's present in ms; None where its row is gone."""
         rows = await self.read(
-            f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
+            f"SELECT {self.now_sql()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
             "ON p.id = w.process WHERE w.id = $1 AND w.namespace = $2 AND w.grp = $3",
             wait,
             self._namespace,
@@ -276,9 +276,9 @@ class ProcessStore:
 
     async def waits(self, *, overdue_ms: int | None = None, max_rows: int = 1000) -> list[tuple[Wait, Process, int]]:
         """Return waits of this group with their processes, the next due first; those *overdue_ms* late at least."""
-        late = f"AND w.due_ms <= {self._now()} - {int(overdue_ms)} " if overdue_ms is not None else ""
+        late = f"AND w.due_ms <= {self.now_sql()} - {int(overdue_ms)} " if overdue_ms is not None else ""
         rows = await self.read(
-            f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
+            f"SELECT {self.now_sql()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
             "ON p.id = w.process WHERE w.namespace = $1 AND (CAST($2 AS text) IS NULL OR w.grp = $2) "
             f"{late}ORDER BY w.due_ms LIMIT $3",
             self._namespace,
@@ -348,7 +348,7 @@ class ProcessStore:
         )
         late = await self.read(
             "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 "
-            f"AND due_ms <= {self._now()} - {AGAIN_MS}",
+            f"AND due_ms <= {self.now_sql()} - {AGAIN_MS}",
             self._namespace,
             self._group,
         )
@@ -357,7 +357,7 @@ class ProcessStore:
     async def next_nudge_s(self) -> float | None:
         """Return the seconds until the next nudge; None without waits. A nudge is repeated while its wait stands."""
         rows = await self.read(
-            f"SELECT min(nudge_ms) - {self._now()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
+            f"SELECT min(nudge_ms) - {self.now_sql()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
             self._namespace,
             self._group,
         )
@@ -394,7 +394,7 @@ class ProcessStore:
         if change.guard is not None:
             yield from self._guarding(change.guard)
         if before is None:
-            yield self._timed(
+            yield self.timed(
                 "INSERT INTO sealbus_processes (id, namespace, grp, saga, key, version, status, shape, state, opener, "
                 "trust, owner, sender, task_id, opened_ms, changed_ms, keep_until_ms) VALUES ($1, $2, $3, $4, $5, $6, "
                 "$7, $8, $9, $10, $11, $12, $13, $14, {now}, {now}, {now} + $15) ON CONFLICT (id) DO NOTHING "
@@ -417,7 +417,7 @@ class ProcessStore:
                 must_return=True,
             )
         else:
-            yield self._timed(
+            yield self.timed(
                 "UPDATE sealbus_processes SET version = $3, status = $4, shape = $5, state = $6, trust = $7, "
                 "changed_ms = {now}, keep_until_ms = {now} + $8 WHERE id = $1 AND version = $2 RETURNING version",
                 after.id,
@@ -431,16 +431,16 @@ class ProcessStore:
                 must_return=True,
             )
         if change.acted is not None:
-            yield self._timed("SELECT id FROM sealbus_waits WHERE id = $1", change.acted, must_return=True)
+            yield self.timed("SELECT id FROM sealbus_waits WHERE id = $1", change.acted, must_return=True)
         if after.status == "finished":
-            yield self._timed("DELETE FROM sealbus_waits WHERE process = $1", after.id)
+            yield self.timed("DELETE FROM sealbus_waits WHERE process = $1", after.id)
         else:
             # A name that is armed again replaces its row; a process that is opened has none.
             gone = dict.fromkeys([*change.ended, *(wait.name for wait in change.armed if before is not None)])
             for name in gone:
-                yield self._timed("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", after.id, name)
+                yield self.timed("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", after.id, name)
         for wait in change.armed:
-            yield self._timed(
+            yield self.timed(
                 "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, "
                 "nudge_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {now} + $9, {now} + $9)",
                 wait.id,
@@ -454,10 +454,10 @@ class ProcessStore:
                 wait.after_ms,
             )
         if change.frees_holds:
-            yield self._timed("DELETE FROM sealbus_holds WHERE process = $1", after.id)
+            yield self.timed("DELETE FROM sealbus_holds WHERE process = $1", after.id)
         yield from change.beside
         for hold in change.holds:
-            yield self._timed(
+            yield self.timed(
                 "INSERT INTO sealbus_holds (process, seal, record) VALUES ($1, $2, $3) "
                 "ON CONFLICT (process, seal) DO UPDATE SET record = excluded.record",
                 hold.process,
@@ -480,7 +480,7 @@ class ProcessStore:
             True,
         )
 
-    def _timed(self, statement: str, *arguments: Any, must_return: bool = False) -> Write:
+    def timed(self, statement: str, *arguments: Any, must_return: bool = False) -> Write:
         """Return a write; the store's present stands for `{now}`.
 
         As an argument where it can be one: a database keeps the plan of a statement that comes again.
@@ -490,15 +490,16 @@ class ProcessStore:
             statement = statement.replace("{now}", f"${len(arguments) + 1}")
             arguments = (*arguments, int(self._clock.now_ms()))
         elif is_timed:
-            statement = statement.replace("{now}", self._now())
+            statement = statement.replace("{now}", self.now_sql())
         return Write(statement, tuple(storable_row(arguments)), must_return)
 
     async def ask_to_cancel(self, process: Process, note: str) -> bool:
         """Ask the group's workers to end *process* as soon as one runs; False if that was asked already."""
+        now = self.now_sql()
         async with _own(self._inbox) as transaction:
             made = await transaction.fetchrow(
                 "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, "
-                f"nudge_ms, note) VALUES ($1, $2, $3, $4, $5, NULL, NULL, false, {self._now()}, {self._now()}, $6) "
+                f"nudge_ms, note) VALUES ($1, $2, $3, $4, $5, NULL, NULL, false, {now}, {now}, $6) "
                 "ON CONFLICT (process, name) DO NOTHING RETURNING id",
                 self.ids.timer(process.id, CANCEL_WAIT, process.version),
                 process.id,
@@ -514,7 +515,7 @@ class ProcessStore:
     async def sweep(self) -> list[Swept]:
         """Take up to 200 waits that are to be nudged, and mark them for a minute."""
         due = await self.read(
-            f"SELECT 1 FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} LIMIT 1",
+            f"SELECT 1 FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self.now_sql()} LIMIT 1",
             self._namespace,
             self._group,
         )
@@ -523,8 +524,8 @@ class ProcessStore:
         lock = " FOR UPDATE SKIP LOCKED" if self._inbox.dialect == "postgres" else ""
         async with _own(self._inbox) as transaction:
             rows = await transaction.fetch(
-                f"UPDATE sealbus_waits SET nudges = nudges + 1, nudge_ms = {self._now()} + {AGAIN_MS} WHERE id IN ("
-                f"SELECT id FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} "
+                f"UPDATE sealbus_waits SET nudges = nudges + 1, nudge_ms = {self.now_sql()} + {AGAIN_MS} WHERE id IN ("
+                f"SELECT id FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self.now_sql()} "
                 f"ORDER BY nudge_ms LIMIT {_SWEPT_AT_ONCE}{lock}) "
                 "RETURNING id, name, due_ms, nudge_ms, nudges, process",
                 self._namespace,
@@ -552,7 +553,7 @@ class ProcessStore:
             for wait in sorted(swept, key=lambda each: each.id):
                 # A row that was armed again or nudged by another worker meanwhile stays as it is.
                 await transaction.execute(
-                    f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {again_ms(wait.number)} WHERE id = $1 "
+                    f"UPDATE sealbus_waits SET nudge_ms = {self.now_sql()} + {again_ms(wait.number)} WHERE id = $1 "
                     "AND nudge_ms = $2",
                     wait.id,
                     wait.marked_ms,
@@ -570,7 +571,7 @@ class ProcessStore:
         async with _own(self._inbox) as transaction:
             rows = await transaction.fetch(
                 "DELETE FROM sealbus_processes WHERE id IN (SELECT id FROM sealbus_processes WHERE namespace = $1 "
-                f"AND grp = $2 AND status = 'finished' AND keep_until_ms < {self._now()} LIMIT {_PURGED_AT_ONCE}) "
+                f"AND grp = $2 AND status = 'finished' AND keep_until_ms < {self.now_sql()} LIMIT {_PURGED_AT_ONCE}) "
                 "RETURNING id",
                 self._namespace,
                 self._group,
@@ -604,7 +605,7 @@ class ProcessStore:
         """Run *statement*, which changes nothing, outside every transaction, and return its rows."""
         return list(map(restored_row, await self._inbox.read(statement, *storable_row(arguments))))
 
-    def _now(self) -> str:
+    def now_sql(self) -> str:
         """Return the store's present in ms, as SQL."""
         if self._inbox.dialect == "postgres":
             return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"

@@ -6,7 +6,7 @@ Owns the table of artifacts. The rows of tasks are `consumers.processes.sagas.st
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -32,7 +32,14 @@ _TABLES: Final = (
   PRIMARY KEY (namespace, owner, key))""",
     "CREATE INDEX sealbus_processes_by_owner ON sealbus_processes (namespace, grp, saga, owner, status, changed_ms)",
 )
+_OWNERS: Final = (
+    """CREATE TABLE sealbus_task_owners (
+  namespace text NOT NULL, owner text NOT NULL, seen_ms bigint NOT NULL, PRIMARY KEY (namespace, owner))""",
+)
+_PARTS: Final = (("tasks", _TABLES), ("task_owners", _OWNERS))
+"""A part of its own for each later table: a gateway of the version before refuses a higher version of `tasks`."""
 _PURGED_AT_ONCE: Final = 1_000
+_STAMPED_AT_ONCE: Final = 500
 _COUNTED_S: Final = 5.0
 
 
@@ -67,20 +74,22 @@ class TaskRows:
         async with self._store.transaction() as transaction:
             if self._store.dialect == "postgres":
                 await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
-            row = await transaction.fetchrow("SELECT version FROM sealbus_schema WHERE part = 'tasks'")
-            if row is not None and int(row[0]) > _SCHEMA_VERSION:
-                raise ConfigurationError(
-                    f"the tasks have schema {row[0]}, this sealbus knows {_SCHEMA_VERSION}: install the newer sealbus"
-                )
-            if row is not None:
-                return
-            for statement in _TABLES:
+            for part, tables in _PARTS:
+                row = await transaction.fetchrow("SELECT version FROM sealbus_schema WHERE part = $1", part)
+                if row is not None and int(row[0]) > _SCHEMA_VERSION:
+                    raise ConfigurationError(
+                        f"the tasks have schema {row[0]}, this sealbus knows {_SCHEMA_VERSION}: install the newer "
+                        "sealbus"
+                    )
+                if row is not None:
+                    continue
+                for statement in tables:
+                    await transaction.execute(
+                        statement.format(bytes="bytea" if self._store.dialect == "postgres" else "BLOB")
+                    )
                 await transaction.execute(
-                    statement.format(bytes="bytea" if self._store.dialect == "postgres" else "BLOB")
+                    "INSERT INTO sealbus_schema (part, version) VALUES ($1, $2)", part, _SCHEMA_VERSION
                 )
-            await transaction.execute(
-                "INSERT INTO sealbus_schema (part, version) VALUES ('tasks', $1)", _SCHEMA_VERSION
-            )
 
     async def open(self, opening: TaskOpening) -> bool:
         """Write *opening*; False where there is a row of its id. Raises TooManyOpen."""
@@ -147,6 +156,41 @@ class TaskRows:
             identity,
         )
         return [process_in_row(row) for row in rows]
+
+    async def stamp(self, owners: Collection[str]) -> None:
+        """Note that a replica has *owners* now."""
+        # In one order, so that two replicas do not wait for each other.
+        wanted = sorted(owners)
+        for start in range(0, len(wanted), _STAMPED_AT_ONCE):
+            some = wanted[start : start + _STAMPED_AT_ONCE]
+            rows = ", ".join(f"($1, ${number}, {{now}})" for number in range(2, len(some) + 2))
+            await self._store.write_whole(
+                [
+                    self._store.timed(
+                        f"INSERT INTO sealbus_task_owners (namespace, owner, seen_ms) VALUES {rows} "  # noqa: S608 - placeholders
+                        "ON CONFLICT (namespace, owner) DO UPDATE SET seen_ms = excluded.seen_ms",
+                        self._place[0],
+                        *some,
+                    )
+                ]
+            )
+
+    async def unseen_ms(self) -> dict[str, int]:
+        """Return by owner for how long no replica has had it, of those that one had."""
+        rows = await self._store.read(
+            f"SELECT owner, {self._store.now_sql()} - seen_ms FROM sealbus_task_owners WHERE namespace = $1",  # noqa: S608 - a time
+            self._place[0],
+        )
+        return {str(row[0]): int(row[1]) for row in rows}
+
+    async def forget_owner(self, owner: str, unseen_ms: int) -> None:
+        """Delete the stamp of *owner* where it is older than *unseen_ms* and none of its tasks is open."""
+        statement = (
+            "DELETE FROM sealbus_task_owners WHERE namespace = $1 AND owner = $4 AND seen_ms < {now} - $5 AND NOT "
+            "EXISTS (SELECT 1 FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND saga = $3 AND owner = $4 "
+            "AND status = 'open')"
+        )
+        await self._store.write_whole([self._store.timed(statement, *self._place, owner, unseen_ms)])
 
     async def artifact(self, process: bytes, artifact: str) -> list[bytes]:
         """Return the parts of *artifact* in their order."""

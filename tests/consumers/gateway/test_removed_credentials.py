@@ -16,17 +16,21 @@ from bus.errors import UnreachableError
 from bus.trust.keys.key_folder import KeyFolder
 from bus.trust.policy.reading import read_policy
 from bus.vocabulary.task import TaskRequest, TaskResult
+from consumers.gateway import rounds
 from consumers.gateway.credentials import Credential, make_token
 from consumers.gateway.doors import policy_lines, sign_for
+from consumers.gateway.rounds import gone_owners
 from consumers.processes.approvals.open_requests import readable_requests
 from consumers.processes.tasks import service
 from sealbus import App, Approval, Context
 from tests.consumers.gateway.conftest import Opened, Place
+from tests.databases import Postgres
 
 BODY = {"to": "researcher@svc", "goal": "compare"}
 WHY = "its credential was removed"
 
 
+GONE_S = 2.0
 POLICY = """
 [[agents]]
 id = "lead@acme"
@@ -41,6 +45,13 @@ agents = "**"
 types = "**"
 """
 PUSHED: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_EVERY_S", 0.1)
+    monkeypatch.setattr(rounds, "_STAMP_S", 0.2)
+    monkeypatch.setattr(rounds, "_GONE_S", GONE_S)
 
 
 async def push(goal: str) -> str:
@@ -85,6 +96,12 @@ def with_keys(folder: Path, *names: str) -> dict[str, str]:
         rules.write_text(rules.read_text() + policy_lines(read_policy(rules), each))
     keys = folder / "keys"
     return {"trust.keys": str(keys / "jwks.json"), "trust.key_file": str(keys), "policy.file": str(rules)}
+
+
+def cancelled(*places: Place) -> float:
+    """How many tasks were cancelled at *places*: the answer about one may come to any of them."""
+    name, labels = "sealbus_gateway_tasks_total", {"event": "cancelled"}
+    return sum(place.gateway.metrics.registry.get_sample_value(name, labels) or 0 for place in places)
 
 
 async def asked(place: Place) -> list[Any]:
@@ -186,3 +203,48 @@ async def test_an_operator_who_cancels_a_task_stops_its_agent(opened: Opened) ->
         shown = await place.ended(client, task["id"])
     assert "stopped slow" in done
     assert (shown["status"], shown["confirmed"]) == ("cancelled", True)
+
+
+@pytest.mark.parametrize("is_postgres", [False, pytest.param(True, marks=pytest.mark.medium)])
+async def test_a_credential_that_one_replica_still_has_keeps_its_tasks(
+    opened: Opened, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, *, is_postgres: bool
+) -> None:
+    monkeypatch.setattr(service, "OVERDUE_MS", 500)
+    settings: dict[str, Any] = {}
+    if is_postgres:
+        postgres: Postgres = request.getfixturevalue("postgres")
+        settings["inbox.url"] = await postgres.create_database()
+    async with opened(**settings) as one, opened(**settings) as two:
+        two.add("solo")
+        two.add("only")
+        async with one.client("solo") as solo, two.client("only") as only:
+            task = (await solo.post("/tasks", json=BODY)).json()
+            (await only.post("/tasks", json=BODY)).raise_for_status()
+            two.remove("solo")
+            two.remove("only")
+            # Once the one that no replica has is cancelled, this replica has judged both.
+            await until(lambda: cancelled(one, two) == 1)
+            assert (await solo.get(f"/tasks/{task['id']}")).json()["status"] == "submitted"
+            one.remove("solo")
+            await until(lambda: cancelled(one, two) == 2)
+        assert WHY in json.dumps((await ended(two, "solo"))[0]["error"])
+
+
+async def test_a_credential_that_was_removed_while_no_gateway_ran_is_noticed(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "OVERDUE_MS", 500)
+    async with opened() as place, place.client("gone") as gone:
+        await gone.post("/tasks", json=BODY)
+        async with asyncio.timeout(60):
+            while not await place.gateway.tasks.rows.unseen_ms():  # noqa: ASYNC110 - a round has no event
+                await asyncio.sleep(0.02)
+    async with opened() as place:
+        await until(lambda: cancelled(place) == 1)
+        assert len(await ended(place, "gone")) == 1
+
+
+def test_a_credential_without_a_stamp_is_gone_only_where_its_removal_was_seen() -> None:
+    unseen = {"old": 31_000, "fresh": 5_000, "here": 99_000}
+    found = gone_owners(unseen, {"here"}, {"fresh", "unstamped", "here"}, gone_ms=30_000)
+    assert found == {"old", "unstamped"}
