@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -54,6 +54,7 @@ from producers.sealing.sealed_record import sealed_as
 
 __all__ = ["Gateway", "KEY_AT", "TaskAnswers", "TaskOrder", "check_key"]
 
+_T = TypeVar("_T")
 _TASK_LIFE_S: Final = 86_400.0
 _MAX_KEY: Final = 256
 KEY_AT: Final = "/headers/idempotency-key"
@@ -256,7 +257,7 @@ class Gateway:
             raise HttpRefusal("RATE_LIMIT", str(error), retry_after_s=5) from None
         except AppendUnconfirmed as error:
             self.metrics.task("opened")
-            raise unconfirmed(error) from None
+            raise unconfirmed(error, "repeating under the same key is safe") from None
         except ContractError as error:
             raise of_contract(error) from None
         except BusError as error:
@@ -430,9 +431,16 @@ class Gateway:
                 process = newer
 
     async def answer(
-        self, credential: Credential, task_id: str, said: TaskAnswers, *, if_match: str | None = None
-    ) -> TaskSnapshot:
-        """Answer what a task asks. Raises HttpRefusal."""
+        self,
+        credential: Credential,
+        task_id: str,
+        said: TaskAnswers,
+        *,
+        key: str | None = None,
+        if_match: str | None = None,
+    ) -> OpenedTask:
+        """Answer what a task asks; the same answer again, or under its *key*, changes nothing. Raises HttpRefusal."""
+        check_key(key)
         try:
             canonical.encode(said.inputs)
             clarified = self.payload_of(
@@ -446,6 +454,7 @@ class Gateway:
                 credential.owner,
                 task_id,
                 clarified,
+                key=key,
                 if_match=if_match,
                 timeout_s=self.settings.publish.timeout_s,
             )
@@ -463,9 +472,9 @@ class Gateway:
             )
         )
 
-    async def _acted(self, acting: Any) -> TaskSnapshot:
+    async def _acted(self, acting: Awaitable[_T]) -> _T:
         try:
-            shown: TaskSnapshot = await acting
+            done = await acting
         except TaskGone:
             raise not_found() from None
         except TaskMoved as error:
@@ -483,7 +492,7 @@ class Gateway:
             raise _rejected(error) from None
         except BusError as error:
             raise _away(error) from None
-        return shown
+        return done
 
     async def listed(
         self, credential: Credential, *, status: str | None, before: str | None
@@ -585,11 +594,11 @@ def not_found(text: str = "this credential has no task of that id") -> HttpRefus
     return HttpRefusal("NOT_FOUND", text)
 
 
-def unconfirmed(error: AppendUnconfirmed) -> HttpRefusal:
-    """Return the answer where a task is stored, and the log has not acknowledged its message."""
+def unconfirmed(error: AppendUnconfirmed, then: str = "it is sent again, and to ask again is safe") -> HttpRefusal:
+    """Return the answer where a step is stored, and the log has not acknowledged its message; *then*: what follows."""
     return HttpRefusal(
         "SERVICE_UNAVAILABLE",
-        f"{error}: repeating under the same key is safe",
+        f"{error}: {then}",
         retry_after_s=5,
         more={"status": "unknown", "id": error.snapshot.id},
     )

@@ -23,6 +23,9 @@ Asked = Request[Any, Any, Any]
 
 KEY = Annotated[str | None, HeaderParameter(name="Idempotency-Key", description="Under one key it is one task.")]
 PREFER = Annotated[str | None, HeaderParameter(name="Prefer", description="`wait=N`: answer once the task has ended.")]
+_ANSWER_KEY = Annotated[
+    str | None, HeaderParameter(name="Idempotency-Key", description="Under one key it is one answer.")
+]
 _MATCH = Annotated[
     str | None, HeaderParameter(name="If-Match", description="The cursor that the task must still have.")
 ]
@@ -173,12 +176,20 @@ async def get_artifact(request: Asked, task_id: FromPath[str], artifact: FromPat
     )
 
 
-@post("/tasks/{task_id:str}/input", status_code=202, summary="Answer what a task asks")
-async def give_input(request: Asked, task_id: FromPath[str], match: _MATCH = None) -> Response[TaskSnapshot]:
-    snapshot = await _gateway(request).answer(
-        _credential(request), task_id, strict_body(await request.body(), TaskAnswers), if_match=cursor_in(match)
-    )
-    return _answer(snapshot, 202)
+@post(
+    "/tasks/{task_id:str}/input",
+    status_code=202,
+    summary="Answer what a task asks",
+    description="202: the task. 200: it has this answer already.",
+)
+async def give_input(
+    request: Asked, task_id: FromPath[str], key: _ANSWER_KEY = None, match: _MATCH = None
+) -> Response[TaskSnapshot]:
+    said = strict_body(await request.body(), TaskAnswers)
+    done = await _gateway(request).answer(_credential(request), task_id, said, key=key, if_match=cursor_in(match))
+    if done.is_repeat:
+        return _answer(done.snapshot, 200, **{_REPLAYED: "true"})
+    return _answer(done.snapshot, 202)
 
 
 @post("/tasks/{task_id:str}/cancel", status_code=202, summary="Cancel a task")

@@ -165,8 +165,8 @@ class _Socket:
         if frame.op == "get":
             await self._send({"re": frame.re, "ok": await gateway.find(credential, frame.id)})
         elif frame.op == "input":
-            said = await gateway.answer(credential, frame.id, _body(frame, TaskAnswers))
-            await self._send({"re": frame.re, "ok": said})
+            done = await gateway.answer(credential, frame.id, _body(frame, TaskAnswers), key=frame.key)
+            await self._send({"re": frame.re, "ok": done.snapshot})
         elif frame.op == "cancel":
             await self._send({"re": frame.re, "ok": await gateway.cancel(credential, frame.id)})
         elif frame.op == "follow":

@@ -76,7 +76,7 @@ class GatewayTasks:
 
     async def answer(self, task_id: str, said: TaskAnswers, *, if_match: str | None = None) -> TaskSnapshot:
         """Answer what a task asks."""
-        return await self._gateway.answer(self._credential, task_id, said, if_match=if_match)
+        return (await self._gateway.answer(self._credential, task_id, said, if_match=if_match)).snapshot
 
     async def cancel(self, task_id: str) -> TaskSnapshot:
         """Cancel a task."""

@@ -16,7 +16,7 @@ import msgspec
 from bus import failpoints
 from bus.clock import Clock
 from bus.errors import BusError, ContractError
-from bus.protocol import sealing
+from bus.protocol import canonical, sealing
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms, parse_ms
 from bus.redaction import cut
@@ -46,6 +46,7 @@ from consumers.processes.tasks.snapshot import (
     cursor_after,
     ended,
     error_of,
+    is_answered_so,
     pack_task,
     resumed,
     stepped,
@@ -92,10 +93,10 @@ class TaskMoved(Exception):  # noqa: N818 - a verdict
 
 
 class AppendUnconfirmed(Exception):  # noqa: N818 - a verdict
-    """The task is stored, and whether the log has its message is not known yet: it is appended again."""
+    """The step is stored, and whether the log has its message is not known yet: it is appended again."""
 
     def __init__(self, snapshot: TaskSnapshot) -> None:
-        super().__init__(f"task {snapshot.id} is stored, and the log has not acknowledged its request yet")
+        super().__init__(f"task {snapshot.id} is stored, and the log has not acknowledged its message yet")
         self.snapshot = snapshot
 
 
@@ -120,7 +121,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedTask(msgspec.Struct, frozen=True):
-    """A task that was opened, or that its key had opened before."""
+    """A task after it was opened or answered; *is_repeat*: that was done before."""
 
     snapshot: TaskSnapshot
     is_repeat: bool
@@ -272,14 +273,21 @@ class TaskService:
         task_id: str,
         said: TaskClarified,
         *,
+        key: str | None = None,
         if_match: str | None = None,
         timeout_s: float = 5,
-    ) -> TaskSnapshot:
-        """Answer the open question of a task. Raises TaskGone, TaskMoved, AppendUnconfirmed, PublishRejected."""
+    ) -> OpenedTask:
+        """Answer the open question of a task; the same answer again, or its *key*, changes nothing.
+
+        Raises TaskGone, TaskMoved, AppendUnconfirmed, PublishRejected, and ContractError (`idempotency_conflict`).
+        """
+        content = canonical.digest(canonical.encode([said.answers, said.inputs]))
 
         def make(process: Process, row: TaskRow) -> _Asked:
             if not row.question:
-                raise TaskMoved(row.shown, "no question is open")
+                raise TaskMoved(
+                    row.shown, "the question was answered otherwise" if row.answered else "no question is open"
+                )
             question = sealing.parse(row.question)
             if (asked := len(_data_of(question)["questions"])) != len(said.answers):
                 # The agent would refuse it, and the question would seem to be answered.
@@ -295,9 +303,12 @@ class TaskService:
             )
             request = SealRequest(cause=question, answers=True, topic=question.routing.reply_to)
             sealed = self._sealer_of(process.sender).seal(draft, request)
-            return _Asked("input", resumed(row), sealed.records)
+            return _Asked("input", resumed(row, content, key), sealed.records)
 
-        return await self._act(credential, task_id, make, if_match=if_match, timeout_s=timeout_s)
+        def repeats(row: TaskRow) -> bool:
+            return is_answered_so(row, content, key)
+
+        return await self._act(credential, task_id, make, repeats, if_match=if_match, timeout_s=timeout_s)
 
     async def cancel(
         self,
@@ -315,7 +326,8 @@ class TaskService:
                 raise TaskMoved(row.shown, "it is being cancelled already")
             return self._cancelling(process, row, cancel)
 
-        return await self._act(credential, task_id, make, if_match=if_match, timeout_s=timeout_s)
+        done = await self._act(credential, task_id, make, lambda _: False, if_match=if_match, timeout_s=timeout_s)
+        return done.snapshot
 
     def _cancelling(self, process: Process, row: TaskRow, cancel: TaskCancel) -> _Asked:
         """Return what asks the agent of a task to end it. Raises PublishRejected."""
@@ -336,16 +348,20 @@ class TaskService:
         credential: str,
         task_id: str,
         make: Callable[[Process, TaskRow], _Asked],
+        repeats: Callable[[TaskRow], bool],
         *,
         if_match: str | None,
         timeout_s: float,
-    ) -> TaskSnapshot:
-        """Write what *make* changes and what it sends in one transaction, then send it."""
+    ) -> OpenedTask:
+        """Write what *make* changes and what it sends in one transaction, then send it, unless it *repeats*."""
         while True:
             process = await self.store.find(self.id_of(credential, task_id))
             if process is None:
                 raise TaskGone
             row = unpack_task(process)
+            if repeats(row):
+                # Whatever the task has come to since: its client asks whether this came.
+                return OpenedTask(row.shown, is_repeat=True)
             if if_match is not None and if_match != row.shown.cursor:
                 raise TaskMoved(row.shown, "it has changed since", is_stale=True)
             if row.shown.is_over:
@@ -358,7 +374,7 @@ class TaskService:
             self._changed(written.after)
             if not await self._append(asked.records, append, timeout_s):
                 raise AppendUnconfirmed(shown)
-            return shown
+            return OpenedTask(shown, is_repeat=False)
 
     def _sending_step(self, process: Process, asked: _Asked) -> tuple[ProcessChange, str]:
         """Return the step of *asked*, with what it sends, and the id of the wait that sends it again."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from bus.errors import ContractError
 from bus.protocol import canonical
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms
@@ -45,6 +46,7 @@ __all__ = [
     "content_hash_of",
     "cursor_after",
     "ended",
+    "is_answered_so",
     "pack_task",
     "resumed",
     "told",
@@ -73,6 +75,7 @@ _MAX_LISTED: Final = 64
 _MAX_QUESTIONS: Final = 8
 _MAX_OPTIONS: Final = 32
 _MAX_OPTION: Final = 200
+_MAX_ANSWER_KEYS: Final = 8
 _MAX_NAME: Final = 256
 _MAX_URI: Final = 1_024
 _ENDING: Final = {"completed": "completed", "cancelled": "cancelled"}
@@ -178,6 +181,10 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ids of the request on the bus -> the ids that its client knows them by."""
     answer: bytes = b""
     """The sealed answer, of a request in a dialect."""
+    answered: str = ""
+    """The hash of what its newest question was answered with; "": it is open, or it is not known."""
+    answer_keys: dict[str, str] = {}
+    """By idempotency key: the hash of the answer that came under it."""
     cancel_asked: bool = False
     cancel_why: str = ""
     """Why it is cancelled, where that was not its client's wish."""
@@ -233,7 +240,7 @@ def told(row: TaskRow, message: Message, payload: Any, data: Any, limits: TaskLi
             questions=tuple(_text(each) for each in payload.questions[:_MAX_QUESTIONS]),
             options=tuple(cut(each, _MAX_OPTION) for each in payload.options[:_MAX_OPTIONS]) or msgspec.UNSET,
         )
-        return TaskChange(row=msgspec.structs.replace(asked.row, question=message.value))
+        return TaskChange(row=msgspec.structs.replace(asked.row, question=message.value, answered=""))
     if isinstance(payload, TaskArtifact):
         return _artifact(row, payload, limits)
     return None if message.is_progress else _answered(row, payload, data, limits)
@@ -276,10 +283,25 @@ def _with_refs(row: TaskRow, refs: Sequence[Ref]) -> TaskRow:
     return _with(row, artifacts=(*row.shown.artifacts, *entries)).row
 
 
-def resumed(row: TaskRow) -> TaskChange:
-    """Return *row* after its questions were answered."""
+def is_answered_so(row: TaskRow, content: str, key: str | None) -> bool:
+    """Return whether the answer with the hash *content* came before, under *key* or to the newest question.
+
+    Raises ContractError where the key was used for another answer.
+    """
+    if key is None:
+        return row.answered == content
+    known = row.answer_keys.get(key)
+    if known not in (None, content):
+        raise ContractError("the key was used for another answer: use another one", "", "idempotency_conflict")
+    return known is not None or row.answered == content
+
+
+def resumed(row: TaskRow, content: str, key: str | None) -> TaskChange:
+    """Return *row* after its questions were answered by what has the hash *content*, under *key*."""
     change = _with(row, status="working", question_id=msgspec.UNSET, questions=msgspec.UNSET, options=msgspec.UNSET)
-    return TaskChange(row=msgspec.structs.replace(change.row, question=b""))
+    keys = {**row.answer_keys, **({} if key is None else {key: content})}
+    kept = dict(list(keys.items())[-_MAX_ANSWER_KEYS:])
+    return TaskChange(row=msgspec.structs.replace(change.row, question=b"", answered=content, answer_keys=kept))
 
 
 def cancelled(row: TaskRow, why: str = "") -> TaskChange:

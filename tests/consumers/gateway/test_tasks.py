@@ -13,6 +13,7 @@ import httpx
 import msgspec
 import pytest
 
+from bus.errors import UnreachableError
 from bus.vocabulary.parts import ErrorInfo
 from bus.vocabulary.task import TaskArtifact, TaskRejected, TaskRequest, TaskResult
 from consumers.processes.tasks import service
@@ -381,32 +382,85 @@ async def test_own_tasks_are_listed(opened: Opened) -> None:
     assert others["tasks"] == []
 
 
-async def test_a_question_of_the_agent_is_answered_once(opened: Opened) -> None:
+def asking(*questions: str) -> App:
+    """An agent that asks *questions*, one after the other, and answers with what it was told."""
     app = App("researcher@svc")
 
     @app.on(TaskRequest, asks=True)
     async def work(request: TaskRequest, context: Context) -> TaskResult:
-        said = await context.clarify(["Which branch?"], options=["main", "dev"])
-        return TaskResult(status="completed", summary=f"{request.goal} on {said.answers[0]}")
+        said = [await context.clarify([each], options=["main", "dev"]) for each in questions]
+        return TaskResult(status="completed", summary=" ".join([request.goal, *(each.answers[0] for each in said)]))
 
-    async with opened(app) as place, place.client() as client:
+    return app
+
+
+async def asked(client: httpx.AsyncClient, task: dict[str, Any]) -> dict[str, Any]:
+    """A task once it asks."""
+    async with asyncio.timeout(60):
+        while task["status"] != "input_required":
+            query = {"after": task["generation"], "wait": 20}
+            task = (await client.get(f"/tasks/{task['id']}", params=query)).json()
+    return task
+
+
+async def test_a_question_of_the_agent_is_answered_once(opened: Opened) -> None:
+    async with opened(asking("Which branch?")) as place, place.client() as client:
         task = (await client.post("/tasks", json=BODY)).json()
         none = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["early"]})
-        async with asyncio.timeout(60):
-            shown = task
-            while shown["status"] != "input_required":
-                query = {"after": shown["generation"], "wait": 20}
-                shown = (await client.get(f"/tasks/{task['id']}", params=query)).json()
+        shown = await asked(client, task)
         stale = await client.post(
             f"/tasks/{task['id']}/input", json={"answers": ["dev"]}, headers={"If-Match": '"1-00000000"'}
         )
         many = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["dev", "main"]})
-        answer = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["dev"]})
-        again = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["main"]})
+        seen = {"If-Match": f'"{shown["cursor"]}"'}
+        answer = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["dev"]}, headers=seen)
+        same = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["dev"]}, headers=seen)
         ended = await place.ended(client, task["id"])
+        late = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["dev"]})
+        other = await client.post(f"/tasks/{task['id']}/input", json={"answers": ["main"]})
     assert (many.status_code, many.json()["pointer"]) == (422, "/answers")
-    assert (none.status_code, stale.status_code, answer.status_code, again.status_code) == (409, 412, 202, 409)
+    assert (none.status_code, stale.status_code, answer.status_code) == (409, 412, 202)
+    assert {(each.status_code, each.headers.get("idempotent-replayed")) for each in (same, late)} == {(200, "true")}
+    assert (other.status_code, "it has ended" in other.json()["message"]) == (409, True)
     assert (shown["questions"], shown["options"]) == (["Which branch?"], ["main", "dev"])
     assert answer.json()["status"] == "working"
-    assert ended["result"]["summary"] == "compare on dev"
+    assert ended["result"]["summary"] == "compare dev"
     assert "questions" not in ended
+
+
+async def test_an_answer_that_the_log_did_not_acknowledge_may_be_repeated(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(asking("Which branch?")) as place, place.client() as client:
+        task = await asked(client, (await client.post("/tasks", json=BODY)).json())
+
+        async def away(*_: object, **__: object) -> object:
+            raise UnreachableError("no acknowledgement")
+
+        place_of_input = f"/tasks/{task['id']}/input"
+        with monkeypatch.context() as patched:
+            patched.setattr(place.gateway.tasks.publisher, "queue", away)
+            first = await client.post(place_of_input, json={"answers": ["dev"]})
+            again = await client.post(place_of_input, json={"answers": ["dev"]})
+            other = await client.post(place_of_input, json={"answers": ["main"]})
+        ended = await place.ended(client, task["id"])
+    assert (first.status_code, first.json()["status"]) == (503, "unknown")
+    assert (again.status_code, again.json()["status"]) == (200, "working")
+    assert (other.status_code, "answered otherwise" in other.json()["message"]) == (409, True)
+    assert ended["result"]["summary"] == "compare dev"
+
+
+async def test_an_answer_under_its_key_never_answers_the_next_question(opened: Opened) -> None:
+    async with opened(asking("Which branch?", "Which base?")) as place, place.client() as client:
+        task = await asked(client, (await client.post("/tasks", json=BODY)).json())
+        place_of_input, key = f"/tasks/{task['id']}/input", {"Idempotency-Key": "a-1"}
+        first = (await client.post(place_of_input, json={"answers": ["dev"]}, headers=key)).json()
+        await asked(client, first)
+        again = await client.post(place_of_input, json={"answers": ["dev"]}, headers=key)
+        other = await client.post(place_of_input, json={"answers": ["main"]}, headers=key)
+        # Without a key it is an answer to what is asked now.
+        await client.post(place_of_input, json={"answers": ["dev"]})
+        ended = await place.ended(client, task["id"])
+    assert (again.status_code, again.json()["questions"]) == (200, ["Which base?"])
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+    assert ended["result"]["summary"] == "compare dev dev"

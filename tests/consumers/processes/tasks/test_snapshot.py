@@ -132,7 +132,7 @@ def test_a_question_stays_open_whatever_the_agent_reports_besides() -> None:
     assert later is not None
     assert later.row.shown.status == "input_required"
     assert later.row.question
-    answered = resumed(later.row)
+    answered = resumed(later.row, "sha256:0", None)
     assert answered.row.shown.status == "working"
     assert answered.row.shown.questions is msgspec.UNSET
     assert not answered.row.question
