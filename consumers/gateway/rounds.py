@@ -1,4 +1,4 @@
-"""Rounds: what a gateway looks at every few seconds: whether its store answers, and which credentials are gone.
+"""Rounds: what a gateway looks at every few seconds: whether store and log answer, and which credentials are gone.
 
 Owns that the open tasks of a removed credential end. A credential is gone when no replica has had it for a while: each
 stamps its own in the store of the tasks, since a file of credentials may be changed on one replica before others.
@@ -14,12 +14,15 @@ from typing import Final
 
 from bus.errors import BusError, text_of
 from bus.telemetry.logs import get_logger
+from bus.topics.names import mailbox_topic
+from consumers.gateway.agents import GATEWAY_GROUP
 from consumers.gateway.gateway import Gateway
 from consumers.web.refusal import HttpRefusal
 
 __all__ = ["Rounds", "gone_owners"]
 
 _EVERY_S: Final = 2.0
+_LOG_ANSWER_S: Final = 4.0
 _STAMP_S: Final = 10.0
 _GONE_S: Final = 30.0
 _WHY: Final = "its credential was removed"
@@ -52,10 +55,23 @@ class Rounds:
         try:
             await self._gateway.tasks.store.next_nudge_s()
             await self._look_at_credentials()
+            error = await self._log_fault()
         except (BusError, HttpRefusal) as failure:
             error = text_of(failure)
+        if error:
             _log.warning("gateway.round_failed", error=error)
         self._gateway.metrics.error = error
+
+    async def _log_fault(self) -> str:
+        """Return why a task that is opened now would not reach its agent; "": the log answers, and takes appends."""
+        tasks = self._gateway.tasks
+        mailbox = mailbox_topic(tasks.group.namespace, GATEWAY_GROUP)
+        try:
+            async with asyncio.timeout(_LOG_ANSWER_S):
+                await tasks.publisher.transport.admin.ranges(mailbox)
+        except TimeoutError:
+            return f"the log has not answered within {_LOG_ANSWER_S:.0f} s"
+        return tasks.append_fault()
 
     async def _look_at_credentials(self) -> None:
         """Stamp the credentials that are here, and end the tasks of those that are nowhere."""

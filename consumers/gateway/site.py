@@ -53,6 +53,10 @@ async def ready(request: Request[Any, Any, Any]) -> Response[dict[str, str]]:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is not ready
         text = error.text if isinstance(error, HttpRefusal) else "the store of the tasks is away"
         return Response({"status": "unavailable", "why": text}, status_code=503)
+    if gateway.metrics.error:
+        # What the last round found, of the log too: a probe must not wait for a log that is away.
+        text = "the gateway is starting, or the log takes no tasks now: see the log of the gateway"
+        return Response({"status": "unavailable", "why": text}, status_code=503)
     if gateway.source.fault is not None:
         # The last good credentials count, so it still answers: the fault is for the person on call.
         return Response({"status": "ok", "fault": "the credentials in doors.toml cannot be read: see the log"})

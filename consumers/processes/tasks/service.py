@@ -8,6 +8,7 @@ asked. What the gateway itself sends is in a row before it leaves, and is sent a
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -72,6 +73,9 @@ OVERDUE_MS: Final = 10_000
 _PART_BYTES: Final = 262_144
 _MAX_ANSWER: Final = 262_144
 """Larger answers to requests in a dialect are shown as results alone."""
+_SLOW_S: Final = 3.0
+_DOUBT_S: Final = 30.0
+"""An append that failed longer ago proves nothing where none was tried since."""
 _MAX_WHY: Final = 500
 _SKIPPED: Final = Done(ran=False)
 
@@ -170,6 +174,11 @@ class TaskService:
         self._unconfirmed = unconfirmed
         self.rows = TaskRows(store, clock, namespace=group.namespace, group=group.name)
         self._acknowledged: list[str] = []
+        self._numbers = itertools.count()
+        self._under_way: dict[int, float] = {}
+        """When each append began that the log has not answered."""
+        self._failed_s: float | None = None
+        """When the last append ended, if it was not acknowledged."""
         self._sending: set[asyncio.Task[None]] = set()
         self._forgetting: asyncio.Task[None] | None = None
 
@@ -563,19 +572,32 @@ class TaskService:
 
     async def _append(self, records: Sequence[NewRecord], wait: str, timeout_s: float) -> bool:
         """Append *records*; once the log has them, *wait* goes. False: it is not known whether the log has them."""
+        begun_s, number = self._clock.monotonic_s(), next(self._numbers)
+        self._under_way[number] = begun_s
         try:
             outcomes = await (await self.publisher.queue(records, {records[0].topic}, timeout_s=timeout_s))
+            is_acknowledged = all(isinstance(outcome, Appended) for outcome in outcomes)
         except BusError as error:
             _log.warning("task.not_appended", error=str(error), again_in_s=_AGAIN_MS / 1000)
-            self._unconfirmed()
-            return False
-        if not all(isinstance(outcome, Appended) for outcome in outcomes):
+            is_acknowledged = False
+        finally:
+            del self._under_way[number]
+        self._failed_s = None if is_acknowledged else self._clock.monotonic_s()
+        if not is_acknowledged:
             self._unconfirmed()
             return False
         self._acknowledged.append(wait)
         if self._forgetting is None or self._forgetting.done():
             self._forgetting = asyncio.get_running_loop().create_task(self._forget_appended())
         return True
+
+    def append_fault(self) -> str:
+        """Return why the log seems to take no appends; "" while nothing is known against it."""
+        now_s = self._clock.monotonic_s()
+        if self._failed_s is not None and now_s - self._failed_s < _DOUBT_S:
+            return "the log did not acknowledge the last append"
+        waits_s = now_s - min(self._under_way.values(), default=now_s)
+        return f"an append has waited for {waits_s:.0f} s" if waits_s > _SLOW_S else ""
 
     async def _append_again(self, records: Sequence[NewRecord], wait: str) -> None:
         if records:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from bus.clock import SystemClock
 from bus.errors import UnreachableError
 from bus.vocabulary.task import TaskRequest, TaskResult
+from consumers.gateway import rounds
 from consumers.gateway.metrics import GatewayMetrics
 from consumers.processes.tasks import service
 from consumers.worker.health import answer_service
@@ -117,6 +119,48 @@ async def test_a_file_of_credentials_that_cannot_be_used_is_told(opened: Opened)
         assert of(place, "credentials_fault") == 0
         place.gateway.source.fault = "not valid TOML"
         assert of(place, "credentials_fault") == 1
+
+
+@pytest.mark.parametrize("fault", ["refuses", "hangs", "takes no appends"])
+async def test_a_gateway_whose_log_is_away_is_not_ready_until_it_is_back(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(rounds, "_EVERY_S", 0.1)
+    monkeypatch.setattr(rounds, "_LOG_ANSWER_S", 0.3)
+    monkeypatch.setattr(service, "_SLOW_S", 0.3)
+    monkeypatch.setattr(service, "_DOUBT_S", 0.5)
+
+    async def away(*_: object, **__: object) -> Any:
+        if fault != "refuses":
+            await back.wait()
+        raise UnreachableError("no broker")
+
+    back = asyncio.Event()
+    async with opened() as place, place.client() as client:
+
+        async def becomes(status: int) -> None:
+            async with asyncio.timeout(60):
+                while (await client.get("/healthz/ready")).status_code != status:  # noqa: ASYNC110 - a probe asks
+                    await asyncio.sleep(0.02)
+
+        await becomes(200)
+        publisher = place.gateway.tasks.publisher
+        with monkeypatch.context() as patched:
+            if fault == "takes no appends":
+                patched.setattr(publisher, "queue", away)
+                opening = asyncio.ensure_future(client.post("/tasks", json=BODY))
+            else:
+                patched.setattr(publisher.transport.admin, "ranges", away)
+            await becomes(503)
+            clock, metrics = SystemClock(), place.gateway.metrics
+            ago_s = metrics.round_s_ago(clock)
+            assert not answer_service("ready", "gateway", round_s_ago=ago_s, limit_s=60, error=metrics.error).ok
+            assert answer_service("live", "gateway", round_s_ago=ago_s, limit_s=60, error=metrics.error).ok
+        back.set()
+        if fault == "takes no appends":
+            assert (await opening).status_code == 503
+            (await client.post("/tasks", json=BODY)).raise_for_status()
+        await becomes(200)
 
 
 async def test_a_gateway_that_goes_round_is_live(opened: Opened) -> None:
