@@ -51,6 +51,7 @@ from consumers.processes.tasks.snapshot import (
     pack_task,
     resumed,
     stepped,
+    timed_out,
     told,
     unpack_task,
 )
@@ -468,8 +469,7 @@ class TaskService:
         self, wait: Wait, process: Process, row: TaskRow
     ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:
         if wait.name == ANSWER:
-            text = f"{row.shown.to} has not answered in its time"
-            return self._written(process, ended(row, "failed", error=error_of("TIMEOUT", text))), ()
+            return self._written(process, timed_out(row)), ()
         if wait.name == _CANCEL:
             text = f"{row.cancel_why or 'it was cancelled'}, and its agent has not confirmed that it has ended"
             over = ended(row, "cancelled", error=error_of("CANCELLED", text), confirmed=False)

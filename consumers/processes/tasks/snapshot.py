@@ -15,7 +15,7 @@ import msgspec
 from bus.errors import ContractError
 from bus.protocol import canonical
 from bus.protocol.sealing import Message
-from bus.protocol.timestamps import format_ms
+from bus.protocol.timestamps import format_ms, parse_ms
 from bus.redaction import cut
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.error_codes import lookup
@@ -49,6 +49,7 @@ __all__ = [
     "is_answered_so",
     "pack_task",
     "resumed",
+    "timed_out",
     "told",
     "unpack_task",
 ]
@@ -75,6 +76,8 @@ _MAX_LISTED: Final = 64
 _MAX_QUESTIONS: Final = 8
 _MAX_OPTIONS: Final = 32
 _MAX_OPTION: Final = 200
+_ROUNDING_MS: Final = 1_000
+"""So much earlier than the end of a request its run may be cut."""
 _MAX_ANSWER_KEYS: Final = 8
 _MAX_NAME: Final = 256
 _MAX_URI: Final = 1_024
@@ -393,8 +396,17 @@ def _progressed(row: TaskRow, update: StatusUpdate) -> TaskChange:
     return _with(row, **said)
 
 
+def timed_out(row: TaskRow) -> TaskChange:
+    """Return *row* at the end of its time, whoever noticed it first."""
+    return ended(row, "failed", error=error_of("TIMEOUT", f"{row.shown.to} has not answered in its time"))
+
+
 def _reported(row: TaskRow, report: ErrorReported) -> TaskChange:
     code, known = report.error_code, lookup(report.error_code)
+    # An agent that is at work then, or has the request then, reports its own side of it.
+    is_late = report.timestamp.timestamp() * 1000 >= (parse_ms(row.shown.expires_at) or 0) - _ROUNDING_MS
+    if code == "expired" or (code == "retries_exhausted" and is_late):
+        return timed_out(row)
     error = TaskError(
         code=cut(code, _MAX_NAME),
         error_class=report.error_class or known.error_class,

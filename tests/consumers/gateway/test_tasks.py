@@ -328,6 +328,20 @@ async def test_a_task_that_no_agent_answers_fails_when_its_time_is_over(
     assert (ended["status"], ended["error"]["code"]) == ("failed", "TIMEOUT")
 
 
+async def test_a_task_whose_agent_is_still_at_work_when_its_time_is_over_fails_the_same_way(opened: Opened) -> None:
+    app = App("researcher@svc")
+
+    @app.on(TaskRequest)
+    async def work(_: TaskRequest) -> TaskResult:
+        await asyncio.sleep(60)
+        return TaskResult(status="completed")
+
+    async with opened(app) as place, place.client() as client:
+        task = (await client.post("/tasks", json=BODY | {"ttl_s": 2})).json()
+        ended = await place.ended(client, task["id"])
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "TIMEOUT")
+
+
 async def test_a_cancelled_task_ends_when_its_agent_confirms_it(opened: Opened) -> None:
     app, begun = App("researcher@svc"), asyncio.Event()
 
