@@ -6,6 +6,7 @@ forms of these calls.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from collections.abc import Awaitable, Mapping, Sequence
@@ -17,8 +18,8 @@ from msgspec import Meta
 
 from bus.artifacts.store import artifact_store, has_artifacts
 from bus.clock import Clock
-from bus.errors import BusError, ContractError
-from bus.payloads.payload_types import PayloadType, Registry
+from bus.errors import BusError, ContractError, text_of
+from bus.payloads.payload_types import PayloadType, Registry, payload_type
 from bus.protocol import canonical
 from bus.protocol.envelope import Agent, Security
 from bus.protocol.identifiers import is_text_id, uuid7
@@ -55,6 +56,7 @@ from producers.sealing.sealed_record import sealed_as
 __all__ = ["Gateway", "KEY_AT", "TaskAnswers", "TaskOrder", "check_key"]
 
 _T = TypeVar("_T")
+_DIRECTORY_S: Final = 2.0
 _TASK_LIFE_S: Final = 86_400.0
 _MAX_KEY: Final = 256
 KEY_AT: Final = "/headers/idempotency-key"
@@ -108,6 +110,9 @@ class AgentSource(Protocol):
 
     async def find(self) -> Sequence[AgentEntry]:
         """Return the agents that are there."""
+
+    async def get(self, agent_id: str) -> AgentEntry | None:
+        """Return what is known of *agent_id*; None where it is unknown."""
 
 
 class CredentialSource(Protocol):
@@ -252,6 +257,7 @@ class Gateway:
         )
         timeout_s = self.settings.publish.timeout_s
         try:
+            await self._check_taken(new)
             opened = await self.tasks.open(new, timeout_s=timeout_s)
         except TooManyOpen as error:
             raise HttpRefusal("RATE_LIMIT", str(error), retry_after_s=5) from None
@@ -266,6 +272,25 @@ class Gateway:
             self.owners.add(credential.owner)
         self.metrics.task("repeated" if opened.is_repeat else "opened")
         return opened
+
+    async def _check_taken(self, new: NewTask) -> None:
+        """Raise HttpRefusal where the agent that is asked is up and takes no messages of that type. Raises BusError.
+
+        Without a directory, or a card there, the task is opened: its agent may come later.
+        """
+        entry = None
+        if self.directory is not None:
+            try:
+                async with asyncio.timeout(_DIRECTORY_S):
+                    entry = await self.directory.get(new.to)
+            except (TimeoutError, BusError) as error:
+                _log.warning("gateway.directory_away", error=text_of(error))
+        name = payload_type(new.draft.payload).name
+        if entry is None or (taken := types_if_refused(entry, name)) is None:
+            return
+        # What its key has opened before stays the same task, whatever its agent takes by now.
+        if await self.tasks.find(new.credential, new.task_id) is None:
+            raise HttpRefusal("unknown_type", f"{new.to} takes no {name}; it takes {taken}", pointer="/message_type")
 
     def refusal_of(self, error: BusError) -> HttpRefusal:
         """Return the answer where the log or the store does not take a message."""
@@ -575,6 +600,19 @@ _OWN_ARTIFACTS: Final = "artifact://"
 _OPEN: Final = frozenset({"/healthz/live", "/healthz/ready", "/openapi.json"})
 _MCP_PATHS: Final = ("/tasks", "/agents")
 _DOORS: Final = (("/mcp", "mcp"), ("/hooks/", "hook"), ("/a2a/", "a2a"))
+
+
+def types_if_refused(entry: AgentEntry, message_type: str) -> str | None:
+    """Return what the agent of *entry* takes, where none of its instances takes *message_type*; else None. Pure.
+
+    An instance without a card, or whose card names nothing, may take anything.
+    """
+    if not entry.accepts or not all(entry.accepts):
+        return None
+    taken = sorted({each for ranges in entry.accepts for each in ranges})
+    if any(each.partition("@")[0] == message_type for each in taken):
+        return None
+    return ", ".join(taken)
 
 
 def check_key(key: str | None) -> None:

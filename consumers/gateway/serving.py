@@ -90,6 +90,10 @@ class _Directory:
         """Return all of them."""
         return await self._bus.directory.find(healthy=None)
 
+    async def get(self, agent_id: str) -> AgentEntry | None:
+        """Return one of them; None where it is unknown."""
+        return await self._bus.directory.get(agent_id)
+
 
 @asynccontextmanager
 async def directory_of(gateway: Gateway, bus: Bus) -> AsyncGenerator[None]:

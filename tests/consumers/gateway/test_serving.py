@@ -54,7 +54,7 @@ def test_a_gateway_that_stops_ends_its_streams_and_says_nothing_of_them(folder: 
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    folder.call("door", "add", "ci", "--agent", "ci@acme", "--to", "worker@svc", "--token-file", "ci.token")
+    folder.call("door", "add", "ci", "--agent", "ci@acme", "--to", "absent@svc", "--token-file", "ci.token")
     token = (folder.path / "ci.token").read_text().strip()
     # It comes before any worker, and makes the embedded log as a worker does.
     process = folder.start("serve", "gateway", "--port", str(port))
@@ -62,7 +62,7 @@ def test_a_gateway_that_stops_ends_its_streams_and_says_nothing_of_them(folder: 
     worker = folder.worker()
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, timeout=60) as client:
-        task = client.post("/tasks", json={"to": "worker@svc", "goal": "compare"}).json()
+        task = client.post("/tasks", json={"to": "absent@svc", "goal": "compare"}).json()
         with client.stream("GET", f"/tasks/{task['id']}/events") as stream:
             lines = stream.iter_lines()
             assert next(lines).startswith("id: ")

@@ -19,6 +19,7 @@ from bus.vocabulary.task import TaskArtifact, TaskRejected, TaskRequest, TaskRes
 from consumers.processes.tasks import service
 from sealbus import App, Context, Reject, payload
 from tests.consumers.gateway.conftest import Opened
+from tests.consumers.gateway.test_ingest import request as foreign_request
 
 BODY = {"to": "researcher@svc", "goal": "compare"}
 
@@ -276,6 +277,33 @@ async def test_a_message_of_another_type_is_a_task_too(opened: Opened) -> None:
     assert (wrong.status_code, wrong.json()["pointer"]) == (422, "/data/about")
     assert (unknown.status_code, unknown.json()["code"]) == (405, "unknown_type")
     assert forbidden.status_code == 403
+
+
+async def test_a_task_of_a_type_that_its_agent_does_not_take_is_refused_where_that_is_known(opened: Opened) -> None:
+    app = App("reporter@svc")
+
+    @app.on(ReportRequest)
+    async def report(request: ReportRequest) -> Report:
+        return Report(text=request.about)
+
+    async with opened(app) as place, place.client(types=("**",)) as client:
+        key, body = {"Idempotency-Key": "k-1"}, BODY | {"to": "reporter@svc"}
+        directory, place.gateway.directory = place.gateway.directory, None
+        before = await client.post("/tasks", json=body, headers=key)
+        place.gateway.directory = directory
+        async with asyncio.timeout(60):
+            while not (await client.get("/agents")).json()["agents"]:  # noqa: ASYNC110 - a card has no event here
+                await asyncio.sleep(0.05)
+        refused = await client.post("/tasks", json=body)
+        foreign = await client.post("/ingest", json=foreign_request(sender="ci@acme", receiver="reporter@svc"))
+        again = await client.post("/tasks", json=body, headers=key)
+        absent = await client.post("/tasks", json=body | {"to": "nobody@svc"})
+        taken = {"to": "reporter@svc", "message_type": "report.request", "data": {"about": "tea"}}
+        good = await client.post("/tasks", json=taken, headers={"Prefer": "wait=20"})
+    assert {each.json()["code"] for each in (refused, foreign)} == {"unknown_type"}
+    assert "report.request" in refused.json()["message"]
+    assert (before.status_code, again.status_code, absent.status_code) == (202, 200, 202)
+    assert good.json()["status"] == "completed"
 
 
 async def test_an_answer_of_a_type_that_is_not_known_here_is_shown_as_data(opened: Opened) -> None:
