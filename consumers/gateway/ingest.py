@@ -38,8 +38,10 @@ __all__ = ["Ingest", "IngestAnswer", "Ingested", "foreign_answer"]
 _AHEAD_MS: Final = 120_000
 _PLAIN_AHEAD_MS: Final = 60_000
 _PLAIN_OLD_MS: Final = 300_000
-_PROVABLE: Final = ("auth", "signature")
+_PROVABLE: Final = ("auth", "signature", "agent_signature", "token", "jwt")
 """Claims that only who has the key can judge."""
+_ENVELOPES: Final = ("metadata", "security", "verification")
+"""Members in which formats have such claims, besides the message itself."""
 
 
 class Ingested(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,7 @@ class Ingest:
         except ContractError as error:
             raise of_contract(error) from None
         self._check_claims(credential, foreign, known)
+        _check_proofs(value, foreign.claims.proofs)
         return await self._put(credential, foreign, known, key)
 
     def _dialect(self, value: Mapping[str, Any], named: str | None) -> str:
@@ -133,13 +136,6 @@ class Ingest:
         expires_ms = foreign.options.expires_at_ms
         if expires_ms is not None and expires_ms <= now_ms:
             raise HttpRefusal("expired", "its lifetime is over", pointer="/timestamp")
-        unproven = next((name for name in _PROVABLE if claims.proofs.get(name) is not None), None)
-        if unproven is not None:
-            raise HttpRefusal(
-                "key_unknown",
-                f"its {unproven} cannot be checked here: leave it out; the token of the request names its agent",
-                pointer=f"/{unproven}",
-            )
 
     async def _put(self, credential: Credential, foreign: Foreign, dialect: str, header: str | None) -> Ingested:
         gateway, options = self._gateway, foreign.options
@@ -305,6 +301,20 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, list | tuple):
         return [_renamed(each, names) for each in value]
     return value
+
+
+def _check_proofs(value: Mapping[str, Any], proofs: Mapping[str, Any]) -> None:
+    """Raise HttpRefusal where a message claims a proof, also in a member that its format does not know."""
+    places = [("", {**value, **{name: proofs[name] for name in _PROVABLE if name in proofs}})]
+    places += [(f"/{name}", value[name]) for name in _ENVELOPES if isinstance(value.get(name), Mapping)]
+    for place, members in places:
+        for name in _PROVABLE:
+            if members.get(name) is not None:
+                raise HttpRefusal(
+                    "key_unknown",
+                    f"its {name} cannot be checked here: leave it out; the token of the request names its agent",
+                    pointer=f"{place}/{name}",
+                )
 
 
 def _defaults(credential: Credential) -> Defaults:

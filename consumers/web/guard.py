@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -17,7 +17,17 @@ import msgspec
 from bus.clock import Clock
 from consumers.web.refusal import HttpRefusal
 
-__all__ = ["AsgiApp", "Guard", "GuardLimits", "AsgiReceive", "AsgiScope", "AsgiSend", "origin_fault", "token_in"]
+__all__ = [
+    "AsgiApp",
+    "Guard",
+    "GuardLimits",
+    "AsgiReceive",
+    "AsgiScope",
+    "AsgiSend",
+    "framing_fault",
+    "origin_fault",
+    "token_in",
+]
 
 AsgiScope = MutableMapping[str, Any]
 AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,6 +38,10 @@ _FAILURES: Final = 30
 _FAILURES_S: Final = 10.0
 _MAX_ADDRESSES: Final = 4_096
 _PAGE_HEADERS: Final = b"authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, prefer"
+_SINGLE: Final = frozenset(
+    {b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key", b"if-match", b"last-event-id"}
+)
+"""Headers of which this server reads one value."""
 _NOTHING: Final = "the token is missing, unknown, has ended, or is not one of this door"
 
 
@@ -108,6 +122,8 @@ class Guard:
             )
         if fault := origin_fault(headers, self._hosts(), self._origins):
             raise HttpRefusal("FORBIDDEN", fault)
+        if (framing := framing_fault(scope["headers"])) is not None:
+            raise framing
         if scope["type"] == "http" and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             # A browser asks before a page of an allowed origin may ask; it shows no token yet.
             raise _Preflight(headers)
@@ -219,6 +235,25 @@ def origin_fault(headers: Mapping[str, str], hosts: Collection[str], origins: Co
     if origin is not None and origin not in origins:
         return f"pages of {origin[:80]!r} may not ask: sealbus serve gateway --allow-origin"
     return ""
+
+
+def framing_fault(headers: Iterable[tuple[bytes, bytes]]) -> HttpRefusal | None:
+    """Return the refusal of *headers* that two readers may understand differently; None where there is but one way.
+
+    A proxy that takes the one length where this server takes the other lets a request hide in a body. Pure.
+    """
+    seen: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if seen.setdefault(name, value) != value and name in _SINGLE:
+            where = f"/headers/{name.decode()}"
+            return HttpRefusal("INVALID_MESSAGE", "this header comes twice, with two values", pointer=where)
+    if b"content-length" in seen and b"transfer-encoding" in seen:
+        text = "Content-Length and Transfer-Encoding: a body has one of them"
+        return HttpRefusal("INVALID_MESSAGE", text, pointer="/headers/transfer-encoding")
+    if seen.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
+        text = "a body comes as it is, without an encoding"
+        return HttpRefusal("INVALID_MESSAGE", text, pointer="/headers/content-encoding", status=415)
+    return None
 
 
 def token_in(headers: Mapping[str, str]) -> str | None:

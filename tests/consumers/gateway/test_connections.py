@@ -84,3 +84,17 @@ async def test_what_begins_no_websocket_is_refused_in_the_form_of_all_doors(
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     assert int(head.split()[1]) == status
     assert json.loads(body)["code"] == "INVALID_MESSAGE"
+
+
+async def test_a_body_with_two_lengths_ends_its_connection(opened: Opened) -> None:
+    async with opened() as place, place.client():
+        asked = (
+            f"POST /tasks HTTP/1.1\r\nHost: {place.url.removeprefix('http://')}\r\n"
+            f"Authorization: Bearer {place.tokens['ci']}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+            "0\r\n\r\nGET /tasks HTTP/1.1\r\n"
+        )
+        async with connections(place, 1, asked.encode()) as (reader,), asyncio.timeout(30):
+            # It is read to the end of the connection.
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["pointer"] == "/headers/transfer-encoding"

@@ -214,6 +214,24 @@ async def test_a_token_is_in_no_log(opened: Opened, capfd: pytest.CaptureFixture
     assert token not in json.dumps(logs, default=str) + out + err
 
 
+@pytest.mark.parametrize(
+    ("headers", "status", "pointer"),
+    [
+        ([("Idempotency-Key", "a"), ("Idempotency-Key", "b")], 400, "/headers/idempotency-key"),
+        ([("If-Match", '"1-a"'), ("If-Match", '"2-b"')], 400, "/headers/if-match"),
+        ([("Content-Encoding", "gzip")], 415, "/headers/content-encoding"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/tasks", "/ingest", "/mcp"])
+async def test_headers_that_have_two_meanings_are_refused_at_every_door(
+    opened: Opened, path: str, headers: list[tuple[str, str]], status: int, pointer: str
+) -> None:
+    async with opened() as place, place.client(doors=("http", "mcp")) as client:
+        answer = await client.post(path, content=b"{}", headers=[*client.headers.items(), *headers])
+    refused(answer, status, "INVALID_MESSAGE")
+    assert answer.json()["pointer"] == pointer
+
+
 async def test_whether_it_works_is_told_to_everybody(opened: Opened) -> None:
     async with opened() as place, httpx.AsyncClient(base_url=place.url, trust_env=False) as client:
         assert (await client.get("/healthz/live")).json() == {"status": "ok"}

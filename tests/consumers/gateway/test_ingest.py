@@ -270,3 +270,19 @@ async def test_types_come_with_their_schemas(opened: Opened) -> None:
     assert "immutable" in schema.headers["cache-control"]
     assert again.status_code == 304
     assert other.status_code == 404
+
+
+@pytest.mark.parametrize("member", ["signature", "token", "auth"])
+@pytest.mark.parametrize("place", ["", "metadata"])
+async def test_a_proof_in_a_member_that_the_format_does_not_know_is_refused(
+    opened: Opened, member: str, place: str
+) -> None:
+    agent = "claude-code://orchestrator"
+    async with opened() as place_, place_.client(agent=agent) as client:
+        message = task()
+        (message[place] if place else message)[member] = "c2lnbmF0dXJl"
+        answer = await client.post("/ingest", json=message)
+    assert (answer.json()["code"], answer.json()["pointer"]) == (
+        "key_unknown",
+        "/".join(("", *([place] if place else []), member)),
+    )
