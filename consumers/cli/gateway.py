@@ -49,7 +49,9 @@ class _GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN", help="Pages of this origin may ask.")
 @click.option("--behind-tls", is_flag=True, help="A proxy in front terminates TLS: another --host needs that.")
 @click.option("--key-file", type=click.Path(path_type=Path), help="The gateway's private key, or the folder of it.")
-@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics and /healthz there.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics, /healthz/live and /healthz/ready there."
+)
 @app_option
 @verb()
 @gathered(_GatewayOptions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Final
 
 from bus.errors import NotPermittedError, TopicMissingError
 from bus.telemetry.logs import get_logger
@@ -19,6 +20,7 @@ from consumers.worker.needed_topics import missing_topics
 __all__ = ["check_topics", "find_orphan_tiers", "create_missing"]
 
 _MAX_NAMED = 5
+_OWN_AGENTS: Final = frozenset({"gateway@sealbus", "permits@svc", "registry@sealbus", "workflow@sealbus"})
 
 _log = get_logger("worker")
 
@@ -43,14 +45,16 @@ async def create_missing(admin: Admin, specs: Sequence[TopicSpec]) -> None:
             )
 
 
-async def check_topics(admin: Admin, specs: Sequence[TopicSpec]) -> None:
-    """Raise TopicMissingError naming those of *specs* that do not exist: each could hold a partition later."""
+async def check_topics(admin: Admin, specs: Sequence[TopicSpec], agent_id: str) -> None:
+    """Raise TopicMissingError naming those of *specs* of *agent_id* that do not exist: each could hold a partition."""
     missing = missing_topics(specs, await admin.topics())
     if not missing:
         return
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
     error = TopicMissingError(f"no topic {', '.join(missing[:_MAX_NAMED])}{more}")
-    error.add_note("`sealbus topic apply MODULE:APP` creates all topics of an app, and those of the bus in it")
+    # The bus's own agents are in no module of the user's.
+    target = agent_id if agent_id in _OWN_AGENTS else "MODULE:APP"
+    error.add_note(f"`sealbus topic apply {target}` creates all topics of an app, and those of the bus in it")
     raise error
 
 

@@ -135,7 +135,7 @@ class Worker:
         if create_topics:
             await create_missing(self._transport.admin, needed_topics(self._settings, self.app))
         else:
-            await check_topics(self._transport.admin, used_topics(self._settings, self.app))
+            await check_topics(self._transport.admin, used_topics(self._settings, self.app), self.app.agent_id)
         # What was cancelled while no worker ran is known before anything runs.
         await self.cancels.look()
         if self.inbox is not None:
