@@ -14,7 +14,7 @@ from litestar.response.base import ASGIResponse
 from consumers.gateway.credentials import Credential
 from consumers.gateway.gateway import Gateway
 from consumers.processes.sagas.process import Process
-from consumers.processes.tasks.snapshot import TaskSnapshot, unpack_task
+from consumers.processes.tasks.snapshot import TaskSnapshot, cursor_fits, unpack_task
 from consumers.web.guard import AsgiReceive, AsgiSend
 
 __all__ = ["EventStream", "event_of"]
@@ -73,7 +73,7 @@ class EventStream(ASGIResponse):
             following.tell(process)
             shown = unpack_task(process).shown
             if self._cursor is None or self._cursor != shown.cursor:
-                is_known = self._cursor is None or _fits(self._cursor, shown)
+                is_known = self._cursor is None or cursor_fits(self._cursor, shown)
                 await _write(send, (b"" if is_known else event_of("reset", shown)) + event_of("task", shown))
             checked_s = clock()
             while not shown.is_over:
@@ -96,14 +96,6 @@ class EventStream(ASGIResponse):
 def event_of(name: str, shown: TaskSnapshot) -> bytes:
     """Return one event: its id is the cursor, its data one line."""
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (shown.cursor.encode(), name.encode(), msgspec.json.encode(shown))
-
-
-def _fits(cursor: str, shown: TaskSnapshot) -> bool:
-    """Return whether *cursor* may be of this task's past: of an earlier generation, or the present one's."""
-    number, _, digits = cursor.partition("-")
-    if not (number.isdecimal() and len(number) < 16):  # noqa: PLR2004
-        return False
-    return int(number) < shown.generation or (not digits and int(number) == shown.generation)
 
 
 async def _start(send: AsgiSend, status: int) -> None:

@@ -45,7 +45,14 @@ from consumers.processes.tasks.service import (
     TaskMoved,
     TaskService,
 )
-from consumers.processes.tasks.snapshot import TASK_SAGA, ArtifactEntry, TaskSnapshot, content_hash_of, unpack_task
+from consumers.processes.tasks.snapshot import (
+    TASK_SAGA,
+    ArtifactEntry,
+    TaskSnapshot,
+    content_hash_of,
+    cursor_fits,
+    unpack_task,
+)
 from consumers.web.refusal import HttpRefusal, of_contract
 from producers.directory.presence import AgentEntry
 from producers.outcomes import PublishRejected
@@ -267,7 +274,7 @@ class Gateway:
         except ContractError as error:
             raise of_contract(error) from None
         except BusError as error:
-            raise self.refusal_of(error) from None
+            raise self.refusal_of(error, "nothing was opened") from None
         finally:
             self.owners.add(credential.owner)
         self.metrics.task("repeated" if opened.is_repeat else "opened")
@@ -292,9 +299,9 @@ class Gateway:
         if await self.tasks.find(new.credential, new.task_id) is None:
             raise HttpRefusal("unknown_type", f"{new.to} takes no {name}; it takes {taken}", pointer="/message_type")
 
-    def refusal_of(self, error: BusError) -> HttpRefusal:
-        """Return the answer where the log or the store does not take a message."""
-        return _rejected(error) if isinstance(error, PublishRejected) else _away(error)
+    def refusal_of(self, error: BusError, so: str = "nothing was sent") -> HttpRefusal:
+        """Return the answer where the log or the store does not take a message; *so*: what that means."""
+        return _rejected(error) if isinstance(error, PublishRejected) else _away(error, so)
 
     async def publish(self, credential: Credential, draft: Outgoing, data: bytes) -> None:
         """Publish *draft*, whose canonical data is *data*, in the name of *credential*.
@@ -437,15 +444,27 @@ class Gateway:
         return self.follower.of(self.tasks.id_of(credential.owner, task_id))
 
     async def wait(
-        self, credential: Credential, task_id: str, *, after: int, wait_s: float, until_end: bool = False
+        self,
+        credential: Credential,
+        task_id: str,
+        *,
+        after: int,
+        wait_s: float,
+        cursor: str | None = None,
+        until_end: bool = False,
     ) -> TaskSnapshot:
-        """Return a task once its generation is above *after*, or it has ended; or as it is after *wait_s*."""
+        """Return a task once its generation is above *after*, or it has ended; or as it is after *wait_s*.
+
+        At once where *cursor* does not fit it: nothing newer than a state that is lost would come.
+        """
         with self.quotas.stream(credential), self.follow(credential, task_id) as following:
             process = await self.process_of(credential, task_id)
             following.tell(process)
             end_s = self.clock.monotonic_s() + min(wait_s, self.settings.gateway.wait_s)
             while True:
                 shown = unpack_task(process).shown
+                if cursor is not None and not cursor_fits(cursor, shown):
+                    return shown
                 if shown.is_over or (shown.generation > after and not until_end):
                     return shown
                 if until_end and shown.status == "input_required" and shown.generation > after:
@@ -650,6 +669,6 @@ def _rejected(error: PublishRejected) -> HttpRefusal:
     return HttpRefusal("SERVICE_UNAVAILABLE", "nothing was sent: the log does not take it now", retry_after_s=5)
 
 
-def _away(error: BusError) -> HttpRefusal:
+def _away(error: BusError, so: str = "ask again") -> HttpRefusal:
     _log.warning("gateway.away", error=str(error))
-    return HttpRefusal("SERVICE_UNAVAILABLE", "the store or the log is away: nothing was opened", retry_after_s=5)
+    return HttpRefusal("SERVICE_UNAVAILABLE", f"the store or the log is away: {so}", retry_after_s=5)

@@ -15,7 +15,8 @@ from consumers.gateway.credentials import Credential
 from consumers.gateway.event_stream import EventStream
 from consumers.gateway.gateway import Gateway, TaskAnswers, TaskOrder
 from consumers.gateway.strict_body import strict_body
-from consumers.processes.tasks.snapshot import TaskSnapshot, TaskState
+from consumers.processes.tasks.snapshot import TaskSnapshot, TaskState, cursor_fits
+from consumers.web.refusal import HttpRefusal
 
 __all__ = ["KEY", "NONE_MATCH", "PREFER", "TASK_ROUTES", "Asked", "generation_of", "preferred_wait_s", "cursor_in"]
 
@@ -32,6 +33,8 @@ _MATCH = Annotated[
 NONE_MATCH = Annotated[str | None, HeaderParameter(name="If-None-Match", description="The cursor that is known.")]
 _LAST = Annotated[str | None, HeaderParameter(name="Last-Event-ID", description="The cursor that was seen last.")]
 _REPLAYED: Final = "idempotent-replayed"
+_RESET: Final = "x-sealbus-reset"
+"""The cursor does not fit the task: what its client has seen is lost, as after a restored backup."""
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,24 +122,32 @@ async def list_tasks(
 @get(
     "/tasks/{task_id:str}",
     summary="A task",
-    description="With `wait=N` it waits for a state newer than `after`. 304: it is still the one of If-None-Match.",
+    description=(
+        "With `wait=N` it waits for a state newer than `after`, a cursor or a generation. One that does not fit the "
+        "task is answered at once, with `X-Sealbus-Reset: true`. 304: it is still the one of If-None-Match."
+    ),
 )
 async def get_task(
     request: Asked,
     task_id: FromPath[str],
-    after: FromQuery[int | None] = None,
+    after: FromQuery[str | None] = None,
     wait: FromQuery[float] = 0,
     known: NONE_MATCH = None,
 ) -> Response[TaskSnapshot | None]:
     gateway, credential = _gateway(request), _credential(request)
+    cursor = cursor_in(known if after is None else after)
+    seen = None if cursor is None else generation_of(cursor)
+    if after is not None and seen is None:
+        raise HttpRefusal("INVALID_MESSAGE", "a cursor, or a generation", pointer="/after")
     if wait > 0:
-        seen = after if after is not None else (generation_of(known or "") or 0)
-        snapshot = await gateway.wait(credential, task_id, after=seen, wait_s=wait)
+        cursor = None if seen is None else cursor
+        snapshot = await gateway.wait(credential, task_id, after=seen or 0, wait_s=wait, cursor=cursor)
     else:
         snapshot = await gateway.find(credential, task_id)
     if known is not None and cursor_in(known) == snapshot.cursor:
         return Response(None, status_code=304, headers={"etag": f'"{snapshot.cursor}"'})
-    return _answer(snapshot, 200)  # type: ignore[return-value]
+    is_lost = cursor is not None and seen is not None and not cursor_fits(cursor, snapshot)
+    return _answer(snapshot, 200, **({_RESET: "true"} if is_lost else {}))  # type: ignore[return-value]
 
 
 @get(

@@ -18,7 +18,8 @@ from consumers.gateway.foreign_status import status_frame
 from consumers.gateway.gateway import Gateway, TaskAnswers, TaskOrder
 from consumers.gateway.http import generation_of
 from consumers.gateway.ingest import Ingest, foreign_answer
-from consumers.processes.tasks.snapshot import TaskRow, unpack_task
+from consumers.processes.sagas.process import Process
+from consumers.processes.tasks.snapshot import TaskRow, cursor_fits, unpack_task
 from consumers.web.refusal import HttpRefusal
 
 __all__ = ["SOCKET_ROUTES"]
@@ -206,6 +207,7 @@ class _Socket:
             with self._gateway.follow(credential, task_id) as following:
                 process = await self._gateway.process_of(credential, task_id)
                 following.tell(process)
+                await self._tell_reset(after, process, number)
                 seen, cursor = generation_of(after or "") or 0, after
                 while True:
                     row = unpack_task(process)
@@ -227,6 +229,10 @@ class _Socket:
         except TimeoutError:
             if not self._failure.done():
                 self._failure.set_result(_Closed(_LATER, "it takes nothing: come again with the cursor"))
+
+    async def _tell_reset(self, cursor: str | None, process: Process, number: Any) -> None:
+        if cursor is not None and not cursor_fits(cursor, unpack_task(process).shown):
+            await self._send({"re": number, "reset": True})
 
     async def _tell_one(self, credential: Credential, row: TaskRow, number: Any, *, is_foreign: bool) -> None:
         shown = row.shown

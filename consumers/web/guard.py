@@ -38,6 +38,7 @@ _FAILURES: Final = 30
 _FAILURES_S: Final = 10.0
 _MAX_ADDRESSES: Final = 4_096
 _PAGE_HEADERS: Final = b"authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, prefer"
+_SHOWN_HEADERS: Final = b"etag, location, retry-after, idempotent-replayed, x-sealbus-reset"
 _SINGLE: Final = frozenset(
     {b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key", b"if-match", b"last-event-id"}
 )
@@ -287,7 +288,7 @@ def _shared_with(origin: bytes, send: AsgiSend) -> AsgiSend:
             message["headers"] = [
                 *message.get("headers", ()),
                 (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", b"etag, location, retry-after, idempotent-replayed"),
+                (b"access-control-expose-headers", _SHOWN_HEADERS),
                 (b"vary", b"origin"),
             ]
         await send(message)

@@ -36,8 +36,13 @@ def quoted_text(text: str, source: str) -> str:
     return f"{kept}\n(cut: the first {_MAX_TEXT} of {len(text)} characters)"
 
 
-def task_text(shown: TaskSnapshot, large: bytes | None = None, *, note: str = "") -> str:
+def task_text(shown: TaskSnapshot, large: bytes | None = None, *, note: str = "", is_cancelling: bool = False) -> str:
     """Return a task as the answer of a tool; *large* is a result that is not in the snapshot, *note* our own words."""
+    if is_cancelling and not shown.is_over:
+        # What it waits for does not matter any more.
+        return (
+            f"task {shown.id}: is being cancelled\nIts agent was asked to end it. Call `task` with this id for the end."
+        )
     parts = [f"task {shown.id}: {_STATES.get(shown.status, shown.status)}", *([note] if note else ())]
     if shown.status == "input_required":
         parts += [asked_text(shown), "Answer with the tool `answer`: one text for each question, in their order."]

@@ -152,6 +152,7 @@ class AskedTask(msgspec.Struct, frozen=True, kw_only=True):
 
     shown: TaskSnapshot
     note: str = ""
+    is_cancelling: bool = False
 
 
 class UnknownTool(Exception):  # noqa: N818 - a verdict
@@ -200,10 +201,11 @@ class McpTools:
                 shown = await self._followed(shown, client, report, self._wait_of(given.wait_s))
                 return await self.asked_answer(AskedTask(shown=shown), client)
             case AnswerArguments():
-                shown = await client.answer(given.id, TaskAnswers(answers=given.answers))
+                shown = await self._answered(given, client)
                 return await self.asked_answer(AskedTask(shown=shown), client)
             case _:
-                return await self.asked_answer(AskedTask(shown=await self._cancelled(given.id, client)), client)
+                shown = await self._cancelled(given.id, client)
+                return await self.asked_answer(AskedTask(shown=shown, is_cancelling=True), client)
 
     async def ask(
         self, given: AskArguments, client: TaskClient, report: Reporter = _silent, *, at_most_s: float | None = None
@@ -217,7 +219,8 @@ class McpTools:
     async def asked_answer(self, asked: AskedTask, client: TaskClient) -> ToolReply:
         """Return a task as what a tool answers. Raises HttpRefusal."""
         shown = asked.shown
-        text = task_text(shown, await self._large(shown, client), note=asked.note)
+        large = await self._large(shown, client)
+        text = task_text(shown, large, note=asked.note, is_cancelling=asked.is_cancelling)
         return ToolReply(text, shown.status in ("failed", "rejected"))
 
     def _wait_of(self, wait_s: float | UnsetType) -> float:
@@ -282,16 +285,29 @@ class McpTools:
         try:
             return await client.cancel(task_id)
         except HttpRefusal as refusal:
-            if refusal.code != "INVALID_TRANSITION":
+            if refusal.code != "INVALID_TRANSITION" and not _is_stored(refusal):
                 raise
             # It has ended, or is being cancelled: both are what was asked for.
             return await client.find(task_id)
+
+    async def _answered(self, given: AnswerArguments, client: TaskClient) -> TaskSnapshot:
+        try:
+            return await client.answer(given.id, TaskAnswers(answers=given.answers))
+        except HttpRefusal as refusal:
+            if not _is_stored(refusal):
+                raise
+            return await client.find(given.id)
 
     async def _large(self, shown: TaskSnapshot, client: TaskClient) -> bytes | None:
         kept = next((each for each in shown.artifacts if each.id == RESULT), None)
         if kept is None or kept.truncated is True or kept.size > _MAX_LARGE or shown.result is not UNSET:
             return None
         return await client.large_result(shown.id)
+
+
+def _is_stored(refusal: HttpRefusal) -> bool:
+    """Return whether what was asked is durable, and its message sent until the log acknowledges it. Pure."""
+    return (refusal.more or {}).get("status") == "unknown"
 
 
 def refused_answer(refusal: HttpRefusal) -> ToolReply:

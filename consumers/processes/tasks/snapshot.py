@@ -45,6 +45,7 @@ __all__ = [
     "cancelled",
     "content_hash_of",
     "cursor_after",
+    "cursor_fits",
     "ended",
     "is_answered_so",
     "pack_task",
@@ -211,6 +212,16 @@ def cursor_after(before: str, snapshot: TaskSnapshot) -> str:
     plain = msgspec.to_builtins(msgspec.structs.replace(snapshot, cursor=""))
     digest = hashlib.sha256(before.encode() + canonical.encode(plain)).hexdigest()
     return f"{snapshot.generation}-{digest[:_CURSOR_DIGITS]}"
+
+
+def cursor_fits(cursor: str, shown: TaskSnapshot) -> bool:
+    """Return whether *cursor*, or a bare generation, may be of the past or present of the task *shown*."""
+    number, _, digits = cursor.partition("-")
+    if not (number.isdecimal() and len(number) < 16):  # noqa: PLR2004
+        return False
+    if int(number) == shown.generation:
+        return not digits or cursor == shown.cursor
+    return int(number) < shown.generation
 
 
 def pack_task(row: TaskRow) -> bytes:
@@ -410,7 +421,8 @@ def _reported(row: TaskRow, report: ErrorReported) -> TaskChange:
     error = TaskError(
         code=cut(code, _MAX_NAME),
         error_class=report.error_class or known.error_class,
-        message=_text(report.error_message),
+        # A code in front of the text would be read twice.
+        message=_text(report.error_message.removeprefix(f"{code}: ")),
         retryable=known.is_retryable if report.retryable is None else report.retryable,
         hint=msgspec.UNSET if report.recovery_hint is None else _text(report.recovery_hint),
     )

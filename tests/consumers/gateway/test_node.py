@@ -109,6 +109,20 @@ async def test_a_task_is_asked_for_and_followed_over_a_socket(opened: Opened, in
     assert tasks[-1]["result"]["summary"] == "COMPARE"
 
 
+async def test_a_cursor_that_does_not_fit_is_told_by_reset(opened: Opened) -> None:
+    async with opened() as place, place.client() as client:
+        task = (await client.post("/tasks", json={"to": "researcher@svc", "goal": "compare"})).json()
+        frames = [
+            {"op": "follow", "re": number, "id": task["id"], "body": {"after": after}}
+            for number, after in enumerate(("99-00000000", "1-00000000"))
+        ]
+        found = await talk(place, place.tokens["ci"], frames[0], count=3)
+        other = await talk(place, place.tokens["ci"], frames[1], count=3)
+    for number, talked in enumerate((found, other)):
+        assert talked["got"][:2] == [{"re": number, "ok": {}}, {"re": number, "reset": True}]
+        assert talked["got"][2]["task"]["cursor"] == task["cursor"]
+
+
 async def test_each_wrong_frame_is_answered_under_its_number(opened: Opened) -> None:
     frames = [
         {"op": "dance", "re": 1},

@@ -166,6 +166,42 @@ async def test_generations_grow_and_the_stream_ends_with_the_task(opened: Opened
     assert [name for name, *_ in strange] == ["reset", "task"]
 
 
+async def test_a_poll_with_a_cursor_that_does_not_fit_gets_the_whole_task_at_once(opened: Opened) -> None:
+    async with opened() as place, place.client() as client:
+        task = (await client.post("/tasks", json=BODY)).json()
+        own = f"/tasks/{task['id']}"
+        async with asyncio.timeout(20):
+            lost = [
+                await client.get(own, params={"after": after, "wait": wait})
+                for after in ("99", "99-00000000", f"{task['generation']}-00000000")
+                for wait in (0, 40)
+            ]
+        fits = [await client.get(own, params={"after": after, "wait": 0.2}) for after in ("0", "1", task["cursor"])]
+        wrong = await client.get(own, params={"after": "x", "wait": 40})
+    assert {(each.status_code, each.headers.get("x-sealbus-reset")) for each in lost} == {(200, "true")}
+    assert {each.json()["cursor"] for each in (*lost, *fits)} == {task["cursor"]}
+    assert {(each.status_code, each.headers.get("x-sealbus-reset")) for each in fits} == {(200, None)}
+    assert (wrong.status_code, wrong.json()["pointer"]) == (400, "/after")
+
+
+async def test_a_store_that_is_away_is_told_as_what_was_asked(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as place, place.client() as client:
+        task = (await client.post("/tasks", json=BODY)).json()
+        own = f"/tasks/{task['id']}"
+
+        async def away(*_: object, **__: object) -> object:
+            raise UnreachableError("no database")
+
+        monkeypatch.setattr(place.gateway.tasks.store, "find", away)
+        monkeypatch.setattr(place.gateway.tasks.rows, "open", away)
+        got = await client.get(own)
+        changed = [await client.post(f"{own}/cancel"), await client.post(f"{own}/input", json={"answers": ["x"]})]
+        opening = await client.post("/tasks", json=BODY)
+        monkeypatch.undo()
+    assert {each.status_code for each in (got, *changed, opening)} == {503}
+    assert ["nothing was opened" in each.json()["message"] for each in (got, *changed, opening)] == [False] * 3 + [True]
+
+
 async def test_a_task_waits_for_a_newer_state(opened: Opened) -> None:
     app, _ = researcher()
     async with opened(app) as place, place.client() as client:

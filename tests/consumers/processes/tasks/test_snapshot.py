@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from bus.vocabulary.task import (
 )
 from consumers.processes.tasks.snapshot import (
     TaskChange,
+    TaskError,
     TaskLimits,
     TaskRow,
     TaskSnapshot,
@@ -144,6 +146,33 @@ def test_a_cancelled_task_is_completed_where_its_result_was_quicker() -> None:
     assert done is not None
     assert gone is not None
     assert (done.row.shown.status, gone.row.shown.status) == ("completed", "cancelled")
+
+
+def test_the_code_of_a_report_is_told_once() -> None:
+    report = msgspec.structs.replace(REPORT, error_code="CANCELLED", error_message="CANCELLED: NOT_NEEDED")
+    change = after(first(), report)
+    assert change is not None
+    error = change.row.shown.error
+    assert isinstance(error, TaskError)
+    assert (error.code, error.message) == ("CANCELLED", "NOT_NEEDED")
+
+
+@pytest.mark.parametrize(
+    ("code", "at", "expected"),
+    [
+        ("retries_exhausted", "2026-01-02T00:00:00+00:00", "TIMEOUT"),
+        ("retries_exhausted", "2026-01-01T23:00:00+00:00", "retries_exhausted"),
+        ("expired", "2026-01-01T23:00:00+00:00", "TIMEOUT"),
+        ("rejected", "2026-01-02T00:00:00+00:00", "rejected"),
+    ],
+)
+def test_a_report_that_the_time_is_over_is_a_timeout(code: str, at: str, expected: str) -> None:
+    report = msgspec.structs.replace(REPORT, error_code=code, timestamp=datetime.fromisoformat(at))
+    change = after(first(), report)
+    assert change is not None
+    error = change.row.shown.error
+    assert isinstance(error, TaskError)
+    assert error.code == expected
 
 
 def test_what_a_policy_or_a_person_declines_is_rejected() -> None:
