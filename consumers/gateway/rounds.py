@@ -88,11 +88,12 @@ class Rounds:
             # While the store was away, or nobody ran, the others could not stamp either: they get their time.
             self._steady_s = now_s
         self._stamped_s = now_s
-        if now_s - self._steady_s >= _GONE_S:
+        if now_s - self._steady_s >= _GONE_S + _STAMP_S:
             await self._end_tasks(present)
 
     async def _end_tasks(self, present: AbstractSet[str]) -> None:
-        rows, gone_ms = self._gateway.tasks.rows, round(_GONE_S * 1000)
+        # A stamp may be as old as the pause between two, and its replica has the credential all the same.
+        rows, gone_ms = self._gateway.tasks.rows, round((_GONE_S + _STAMP_S) * 1000)
         for name in sorted(gone_owners(await rows.unseen_ms(), present, self._lost, gone_ms=gone_ms)):
             count = await self._gateway.tasks.cancel_all(name, _WHY)
             self._lost.discard(name)
