@@ -111,6 +111,8 @@ def state_of_group(
         stands += committed is not None and not retained.start <= committed <= retained.end
         settled += retained.start if committed is None else committed
         appended += retained.end
+        if not info.members and _is_of_runs(location[0]):
+            continue
         lag = max(0, retained.end - max(retained.start, retained.start if committed is None else committed))
         lags[location[0]] = lags.get(location[0], 0) + lag
     total = sum(lags.values())
@@ -130,6 +132,15 @@ def state_of_group(
         # A card is sent again only after a moment: what it names may be settled.
         hold_ups=tuple(each for each in hold_ups if info.committed.get((each.topic, each.partition), 0) <= each.offset),
     )
+
+
+def _is_of_runs(topic: str) -> bool:
+    """Return whether the messages of *topic* concern runs that are under way: where no worker is, none is.
+
+    A cancelled task is cancelled for every group, whichever has it.
+    """
+    name = read_topic(topic)
+    return name is not None and name.message_type == "task.cancel"
 
 
 def first_unsettled(

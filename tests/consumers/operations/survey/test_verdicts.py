@@ -300,6 +300,16 @@ def test_memory_and_lost_workers_are_told(members: dict[str, Any], state: str, p
     assert part in worst.text
 
 
+def test_a_cancelled_task_of_another_group_waits_for_no_worker_of_a_stopped_one() -> None:
+    location, cancels = ("agents.shop.order", 0), ("agents.task.cancel", 0)
+    info = GroupInfo(name="shop", members={}, committed={location: 50, cancels: 1}, uncommitted=())
+    ranges = {location: PartitionRange(0, 50), cancels: PartitionRange(0, 3)}
+    assert state_of_group(info, ranges).lag == 0
+    assert state_of_group(info, ranges | {location: PartitionRange(0, 51)}).lag == 1
+    at_work = msgspec.structs.replace(info, members={"one": (location, cancels)})
+    assert state_of_group(at_work, ranges).lag == 2
+
+
 def test_a_limit_is_named_and_nobody_is_asked_for_more_workers() -> None:
     found = verdict(group(lag=90, oldest_s=70.0, hold_ups=(held("limit", for_s=67, detail="openai"),)))
     assert any("waits for its turn within the limit openai" in each.text for each in found)
