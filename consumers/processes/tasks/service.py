@@ -392,12 +392,17 @@ class TaskService:
         waiting = f"{APPEND}-{asked.name}"
         append = NewWait(id=self._append_id(process.id, waiting, version), name=waiting, after_ms=_AGAIN_MS)
         hold = Hold(process=process.id, seal=waiting, record=encode_outputs(asked.records))
-        others = tuple(
-            msgspec.structs.replace(wait, id=self.store.ids.timer(process.id, wait.name, version))
-            for wait in asked.armed
-        )
+        others = self._armed(process, asked)
         written = self._written(process, asked.change, armed=(append, *others), holds=(hold,))
         return written, append.id
+
+    def _armed(self, process: Process, asked: _Asked) -> list[NewWait]:
+        """Return the waits of the step of *asked*, with their ids."""
+        version = process.version + 1
+        return [
+            msgspec.structs.replace(wait, id=self.store.ids.timer(process.id, wait.name, version))
+            for wait in asked.armed
+        ]
 
     async def cancel_all(self, credential: str, why: str) -> int:
         """Ask the agents of the open tasks of *credential* to end them, each in a transaction; return how many.
@@ -497,10 +502,7 @@ class TaskService:
                 _log.warning("task.cancel_not_sent", task=process.key, error=str(error))
             else:
                 # The step's own outputs are sent again until the log has them.
-                armed = [
-                    msgspec.structs.replace(wait, id=self.store.ids.timer(process.id, wait.name, process.version + 1))
-                    for wait in asked.armed
-                ]
+                armed = self._armed(process, asked)
                 return self._written(process, asked.change, armed=armed, ended=(CANCEL_WAIT,)), asked.records
         over = ended(row, "cancelled", error=error_of("CANCELLED", why), confirmed=False)
         return self._written(process, over), ()
