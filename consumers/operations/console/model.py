@@ -38,6 +38,8 @@ from consumers.operations.survey.letter_watch import LetterWatch
 from consumers.operations.survey.results import CheckResult, fault
 from consumers.operations.survey.run_times import run_times_of
 from consumers.operations.survey.survey import Survey, Surveyor
+from consumers.processes.sagas.opening import opened_store
+from consumers.processes.sagas.store import ProcessStore
 from producers.directory.presence import AgentEntry
 
 __all__ = ["Console", "NotRead", "RedriveRun"]
@@ -46,6 +48,7 @@ _T = TypeVar("_T")
 
 _EVERY_S: Final = 3.0
 _AUDIT_S: Final = 2.0
+_INBOX_S: Final = 2.0
 _LONGEST_S: Final = 15.0
 _LETTERS_S: Final = 0.2
 """So long a page waits for dead letters that have come since the last look; more of them are on a later page."""
@@ -232,6 +235,16 @@ class Console:
         except TimeoutError:
             return NotRead(f"its database did not answer in {_AUDIT_S:g} s")
         except BusError as error:
+            return NotRead(text_of(error))
+
+    async def of_processes(self, read: Callable[[ProcessStore], Awaitable[_T]]) -> _T | NotRead:
+        """Return what *read* returns of the store of processes, in the inbox. Waits as little as for the audit."""
+        try:
+            async with asyncio.timeout(_INBOX_S), opened_store(self.settings, None) as store:
+                return await read(store)
+        except TimeoutError:
+            return NotRead(f"the inbox did not answer in {_INBOX_S:g} s")
+        except (ConfigurationError, BusError) as error:
             return NotRead(text_of(error))
 
     def start_redrive(self, selection: Selection, *, who: str, why: str, is_dry: bool) -> RedriveRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -14,8 +15,8 @@ from consumers.delivery.inbox.remembered_steps import kept_results
 
 __all__ = ["StepResult", "step_results"]
 
-_MAX_TEXT = 300
-_MAX_GROUPS = 64
+_MAX_TEXT: Final = 300
+_MAX_GROUPS: Final = 64
 
 
 class StepResult(msgspec.Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from litestar import Response, get, post
 from litestar.response import Redirect
 
 from bus.artifacts.store import artifact_store
-from bus.errors import BusError, ConfigurationError, text_of
+from bus.errors import BusError
 from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
@@ -47,14 +46,12 @@ from consumers.processes.approvals.open_requests import (
     open_requests,
     within_of,
 )
-from consumers.processes.sagas.opening import opened_store
 from producers.connection import connect
 
 __all__ = ["APPROVALS_ROUTES", "approvals_of"]
 
 _MAX_CLOSED: Final = 50
 _MAX_READ: Final = 40
-_INBOX_S: Final = 2.0
 _LIST: Final = ("/approvals", "All approvals")
 _APPROVED: Final = frozenset({"approved", "consumed"})
 _FROM_OUTSIDE: Final = "untrusted_content"
@@ -269,13 +266,8 @@ async def _results_of(console: Console, pending: Message) -> Sequence[StepResult
     groups = [] if console.survey is None else [group.name for group in console.survey.groups]
     if pending.metadata.recipient is not None and pending.metadata.recipient.id:
         groups.insert(0, group_of_agent(pending.metadata.recipient.id))
-    try:
-        async with asyncio.timeout(_INBOX_S), opened_store(console.settings, None) as store:
-            return await step_results(store.inbox, pending, console.settings.bus.namespace, groups)
-    except TimeoutError:
-        return NotRead(f"the inbox did not answer in {_INBOX_S:g} s")
-    except (ConfigurationError, BusError) as error:
-        return NotRead(text_of(error))
+    namespace = console.settings.bus.namespace
+    return await console.of_processes(lambda store: step_results(store.inbox, pending, namespace, groups))
 
 
 def _shown(steps: Sequence[ReadStep]) -> list[ReadStep]:

@@ -12,7 +12,6 @@ import msgspec
 from litestar import Response, get
 from litestar.response import Redirect
 
-from bus.errors import BusError, ConfigurationError
 from bus.protocol.identifiers import is_message_id, is_text_id, uuid7_ms
 from consumers.operations.console.model import Console, NotRead
 from consumers.operations.console.pages.approvals import approvals_of
@@ -24,7 +23,6 @@ from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.results import CheckResult
 from consumers.operations.survey.survey import Survey
 from consumers.operations.survey.verdicts import DECIDED
-from consumers.processes.sagas.opening import opened_store
 from consumers.processes.sagas.process import Process
 
 __all__ = ["OVERVIEW_ROUTES", "Figure", "ShownFault", "letters_figure"]
@@ -250,12 +248,8 @@ async def _process_named(console: Console, wanted: str) -> Process | None:
     """Return the process or task of that id; None where there is none, or no inbox that can be asked."""
     if not wanted or not is_text_id(wanted):
         return None
-    try:
-        async with opened_store(console.settings, None) as store:
-            found = await store.named(wanted)
-    except (ConfigurationError, BusError):
-        return None
-    return found[0] if len(found) == 1 else None
+    found = await console.of_processes(lambda store: store.named(wanted))
+    return found[0] if isinstance(found, list) and len(found) == 1 else None
 
 
 OVERVIEW_ROUTES: Any = (overview, search)
