@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -540,12 +540,26 @@ async def test_an_operator_forbids_or_demands_a_tool_by_its_name(tools: Tools, t
             assert d.results == ["done"] or d.deaths == ["unauthorized"]
 
 
+async def told_of(push: Callable[[str], Awaitable[Any]], *, of_app: bool) -> Script:
+    """Let a model call *push*, which fails, and end with an answer; return what it saw."""
+    app = App("dev@svc")
+    if of_app:
+        app.tool()(push)
+    script = Script([[Call("push", "main")], "it did not work"])
+    agent = rig.agent(script, *([] if of_app else [Spec("push", push)]), app=app if of_app else None)
+    async with desk(agent, app=app) as d:
+        await d.begin()
+        await d.finish()
+        assert (d.results, d.deaths) == (["it did not work"], [])
+    return script
+
+
 @pytest.mark.parametrize("result", ["\ud800x", {"a": "\udc80"}, ValueError("\ud800")], ids=["text", "part", "error"])
 @pytest.mark.parametrize("of_app", [True, False] if rig.tools_are_steps else [True])
 async def test_a_tool_whose_result_is_no_unicode_text_has_failed(
     dying: Callable[[int], None], result: Any, of_app: bool
 ) -> None:
-    app, calls = App("dev@svc"), []
+    calls = []
 
     async def push(text: str) -> Any:
         calls.append(text)
@@ -553,15 +567,8 @@ async def test_a_tool_whose_result_is_no_unicode_text_has_failed(
             raise result
         return result
 
-    if of_app:
-        app.tool()(push)
-    script = Script([[Call("push", "main")], "it did not work"])
     dying(2)
-    agent = rig.agent(script, *([] if of_app else [Spec("push", push)]), app=app if of_app else None)
-    async with desk(agent, app=app) as d:
-        await d.begin()
-        await d.finish()
-        assert (d.results, d.deaths) == (["it did not work"], [])
+    script = await told_of(push, of_app=of_app)
     assert (script.calls, calls) == (2, ["main"])
     assert "lone surrogate" in script.seen[1] or "ValueError" in script.seen[1] or "failed: " in script.seen[1]
 
@@ -578,20 +585,13 @@ async def test_the_name_of_an_unknown_tool_is_told_to_the_model(tools: Tools) ->
 @pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError()], ids=["exit", "cancel"])
 @pytest.mark.parametrize("of_app", [True, False] if rig.tools_are_steps else [True])
 async def test_a_tool_that_ends_itself_is_told_to_the_model(error: BaseException, of_app: bool) -> None:
-    app, calls = App("dev@svc"), []
+    calls = []
 
     async def push(text: str) -> str:
         calls.append(text)
         raise error
 
-    if of_app:
-        app.tool()(push)
-    script = Script([[Call("push", "main")], "it did not work"])
-    agent = rig.agent(script, *([] if of_app else [Spec("push", push)]), app=app if of_app else None)
-    async with desk(agent, app=app) as d:
-        await d.begin()
-        await d.finish()
-        assert (d.results, d.deaths) == (["it did not work"], [])
+    script = await told_of(push, of_app=of_app)
     assert (script.calls, calls) == (2, ["main"])
 
 
